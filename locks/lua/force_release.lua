@@ -1,0 +1,13 @@
+-- force_release: take the lock away from whoever holds it and wake a waiter.
+--
+-- KEYS[1]  lock hash: holder id -> hold count
+-- ARGV[1]  wake channel
+--
+-- Returns  {type of the key found, subscribers that heard the wake-up}
+local lock, channel = KEYS[1], ARGV[1]
+local kind = redis.call('TYPE', lock)['ok']
+if kind ~= 'hash' then
+    return {kind, 0}
+end
+redis.call('DEL', lock)
+return {kind, redis.call('PUBLISH', channel, '0')}

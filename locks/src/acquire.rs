@@ -1,0 +1,408 @@
+//! The acquire loop: attempt, subscribe, attempt again, sleep until woken or until the holder's lease is over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{self, Moment};
+use crate::error::{AcquireError, CallError};
+use crate::lease::{Hold, Lease, LostReason};
+use crate::local_queue::{Queued, Trouble};
+use crate::locks::Client;
+use crate::mode::{self, Attempt, Mode};
+use crate::options::{AcquireOptions, Terms};
+use crate::owner::Place;
+use crate::release::Release;
+use crate::renewal::{Event, Renewal};
+
+/// Acquires, waiting for the lock if need be.
+pub(crate) async fn acquire(
+    client: Arc<Client>,
+    mode: Arc<dyn Mode>,
+    options: AcquireOptions,
+) -> Result<Lease, AcquireError> {
+    let terms = check(&client, &*mode, options)?;
+    let mut patience = Patience::new(&client, &*mode, terms.wait_limit);
+    let place = terms.owner.as_ref().map(|owner| owner.place(mode.name()));
+    let _turn = match &place {
+        Some(place) => Some(patience.within(place.turn()).await?),
+        None => None,
+    };
+    if let Some(hold) = place.as_ref().and_then(|place| place.hold()) {
+        return reenter(hold, terms, patience).await;
+    }
+    // Only the front of this process' queue asks Redis.
+    let queued = client.queues.enter(mode.name());
+    let _front = tokio::time::timeout(patience.left(), queued.front())
+        .await
+        .map_err(|_| patience.over_in_queue(&queued))?;
+    let mut attempting = Attempting::new(&client, &mode, &terms);
+    patience.failing_since = queued.trouble().map(|trouble| trouble.since);
+    let mut wakeup = None;
+    loop {
+        let result = attempting.attempt(patience.attempt_until()).await;
+        queued.set_trouble(result.as_ref().err().map(|error| Trouble {
+            since: patience.failing_since.unwrap_or_else(clock::now),
+            error: error.clone(),
+        }));
+        let retry_after = match result {
+            Ok(Attempt::Granted { .. }) => return Ok(attempting.into_lease(place.as_deref())),
+            Ok(Attempt::Busy { retry_after }) => retry_after,
+            Ok(other) => return Err(refusal(&*mode, other)),
+            Err(error) => {
+                patience.bear(error, attempting.is_unsettled()).await?;
+                continue;
+            }
+        };
+        patience.answered();
+        if patience.is_over() {
+            return Err(patience.over());
+        }
+        match &mut wakeup {
+            // Subscribe, then attempt again: a release between the two would otherwise go unheard.
+            None => {
+                let mut joined = client.wakeups.join(mode.channel(attempting.holder()));
+                joined.ready(patience.left()).await;
+                wakeup = Some(joined);
+            }
+            // A link was lost: hear again before relying on it.
+            Some(wakeup) if wakeup.is_pending() => wakeup.ready(patience.left()).await,
+            Some(wakeup) => wakeup.wait(retry_after.min(patience.left())).await,
+        }
+        if patience.is_over() {
+            return Err(patience.over());
+        }
+    }
+}
+
+/// Acquires if the lock is free.
+pub(crate) async fn try_acquire(
+    client: Arc<Client>,
+    mode: Arc<dyn Mode>,
+    options: AcquireOptions,
+) -> Result<Option<Lease>, AcquireError> {
+    let terms = check(&client, &*mode, options)?;
+    let mut patience = Patience::new(&client, &*mode, Some(Duration::ZERO));
+    let place = terms.owner.as_ref().map(|owner| owner.place(mode.name()));
+    let _turn = match &place {
+        // Another acquire of this owner is waiting for the lock, so it is busy.
+        Some(place) => match place.try_turn() {
+            Some(turn) => Some(turn),
+            None => return Ok(None),
+        },
+        None => None,
+    };
+    if let Some(hold) = place.as_ref().and_then(|place| place.hold()) {
+        return reenter(hold, terms, patience).await.map(Some);
+    }
+    let mut attempting = Attempting::new(&client, &mode, &terms);
+    match attempting.attempt(patience.attempt_until()).await {
+        Ok(Attempt::Granted { .. }) => Ok(Some(attempting.into_lease(place.as_deref()))),
+        Ok(Attempt::Busy { .. }) => Ok(None),
+        Ok(other) => Err(refusal(&*mode, other)),
+        Err(error) => {
+            patience.bear(error, attempting.is_unsettled()).await?;
+            Ok(None)
+        }
+    }
+}
+
+fn check(client: &Client, mode: &dyn Mode, options: AcquireOptions) -> Result<Terms, AcquireError> {
+    if mode.name().is_empty() {
+        return Err(AcquireError::EmptyName);
+    }
+    if client.is_closed() {
+        return Err(AcquireError::Closed {
+            name: mode.name().to_string(),
+        });
+    }
+    Ok(options.check(client.watchdog_time, &client.policy)?)
+}
+
+/// Raises the count of a hold that the owner has already.
+async fn reenter(hold: Arc<Hold>, terms: Terms, mut patience: Patience<'_>) -> Result<Lease, AcquireError> {
+    let lost = |reason| AcquireError::Lost {
+        name: hold.mode.name().to_string(),
+        reason,
+    };
+    let mut joining = Joining::new(&hold, &terms);
+    let mut attempts = 0;
+    loop {
+        if let Some(reason) = hold.lost_reason() {
+            return Err(lost(reason));
+        }
+        attempts += 1;
+        let (result, sent) = joining.attempt(patience.attempt_until()).await;
+        match result {
+            Ok(Attempt::Granted { .. }) => {
+                let event = Event::Extended {
+                    sent,
+                    lease: terms.timings.lease,
+                };
+                hold.client.watchdog.tell(&hold.holder, event);
+                return Ok(joining.into_lease(attempts));
+            }
+            Ok(Attempt::NoTimeToLive) => return Err(refusal(&*hold.mode, Attempt::NoTimeToLive)),
+            Ok(Attempt::Gone | Attempt::Busy { .. }) => {
+                let reason = LostReason::NotOwner;
+                hold.client.watchdog.tell(&hold.holder, Event::End(reason));
+                hold.tell(crate::lease::LeaseState::Lost(reason));
+                return Err(lost(reason));
+            }
+            Err(error) => patience.bear(error, true).await?,
+        }
+    }
+}
+
+/// The attempts of one outermost acquire. Dropped without a lease, it withdraws what an unanswered one may have taken.
+struct Attempting<'a> {
+    hold: Arc<Hold>,
+    terms: &'a Terms,
+    /// When the newest attempt was handed over.
+    sent: Moment,
+    attempts: u32,
+    /// An attempt was sent whose outcome is not known.
+    unsettled: bool,
+}
+
+impl<'a> Attempting<'a> {
+    fn new(client: &Arc<Client>, mode: &Arc<dyn Mode>, terms: &'a Terms) -> Self {
+        let is_told = terms.timings.is_told();
+        let hold = Hold::new(client.clone(), mode.clone(), is_told, terms.owner.clone());
+        Attempting {
+            hold: Arc::new(hold),
+            terms,
+            sent: Moment::PAST,
+            attempts: 0,
+            unsettled: false,
+        }
+    }
+
+    fn holder(&self) -> &crate::owner::HolderId {
+        &self.hold.holder
+    }
+
+    fn is_unsettled(&self) -> bool {
+        self.unsettled
+    }
+
+    async fn attempt(&mut self, until: Moment) -> Result<Attempt, CallError> {
+        let hold = &self.hold;
+        let lease = self.terms.timings.lease;
+        let call = hold.mode.acquire(&hold.holder, 1, lease);
+        let was_unsettled = std::mem::replace(&mut self.unsettled, true);
+        self.attempts += 1;
+        self.sent = clock::now();
+        let result = hold.client.connection.run(&call, until).await;
+        let result = result.and_then(|answer| mode::attempt(call.text.name, answer));
+        match &result {
+            // An answer that took most of the lease is of no use: ask again, the hold is ours.
+            Ok(Attempt::Granted { .. }) if clock::now() >= self.trusted_until() => {
+                return Ok(Attempt::Busy {
+                    retry_after: Duration::from_millis(1),
+                });
+            }
+            // An earlier attempt without an answer ran before this one, or never will.
+            Ok(_) => self.unsettled = false,
+            Err(CallError::Unanswered { .. } | CallError::Nonsense { .. }) => {}
+            // Not executed, which says nothing of an earlier attempt.
+            Err(_) => self.unsettled = was_unsettled,
+        }
+        result
+    }
+
+    fn trusted_until(&self) -> Moment {
+        let timings = &self.terms.timings;
+        self.sent.plus(timings.lease).minus(timings.margin)
+    }
+
+    fn into_lease(mut self, place: Option<&Place>) -> Lease {
+        self.unsettled = false;
+        let (hold, terms) = (&self.hold, self.terms);
+        hold.join(terms.renewed, terms.timings);
+        let renewal = Renewal::new(terms.timings, terms.renewed, self.sent, clock::now(), fastrand::f64());
+        hold.trust(renewal.trusted_until());
+        if let Some(place) = place {
+            place.set(hold);
+        }
+        hold.client.watchdog.watch(hold.clone(), renewal);
+        Lease::new(hold.clone(), terms.renewed, self.attempts)
+    }
+}
+
+impl Drop for Attempting<'_> {
+    fn drop(&mut self) {
+        if self.unsettled {
+            drop(Release::new(self.hold.clone()));
+        }
+    }
+}
+
+/// A re-entry under way: one lease more than Redis may know of. Dropped without a lease, it brings Redis back to the count.
+struct Joining<'a> {
+    hold: &'a Arc<Hold>,
+    terms: &'a Terms,
+    joined: bool,
+}
+
+impl<'a> Joining<'a> {
+    fn new(hold: &'a Arc<Hold>, terms: &'a Terms) -> Self {
+        Joining {
+            hold,
+            terms,
+            joined: false,
+        }
+    }
+
+    async fn attempt(&mut self, until: Moment) -> (Result<Attempt, CallError>, Moment) {
+        let hold = self.hold;
+        let _turn = hold.turn.lock().await;
+        if !self.joined {
+            hold.join(self.terms.renewed, self.terms.timings);
+            self.joined = true;
+        }
+        let call = hold.mode.acquire(&hold.holder, hold.leases(), self.terms.timings.lease);
+        let sent = clock::now();
+        let result = hold.client.connection.run(&call, until).await;
+        (result.and_then(|answer| mode::attempt(call.text.name, answer)), sent)
+    }
+
+    fn into_lease(mut self, attempts: u32) -> Lease {
+        self.joined = false;
+        Lease::new(self.hold.clone(), self.terms.renewed, attempts)
+    }
+}
+
+impl Drop for Joining<'_> {
+    fn drop(&mut self) {
+        if self.joined {
+            self.hold.leave(self.terms.renewed);
+            drop(Release::new(self.hold.clone()));
+        }
+    }
+}
+
+/// How long a caller is willing to wait, and how long Redis has been silent.
+struct Patience<'a> {
+    mode: &'a dyn Mode,
+    start: Moment,
+    limit: Option<Duration>,
+    /// The longest silence of Redis that a wait without a limit bears.
+    longest_silence: Duration,
+    command_timeout: Duration,
+    failing_since: Option<Moment>,
+    pause: Duration,
+}
+
+impl<'a> Patience<'a> {
+    fn new(client: &Client, mode: &'a dyn Mode, limit: Option<Duration>) -> Self {
+        Patience {
+            mode,
+            start: clock::now(),
+            limit,
+            longest_silence: client.watchdog_time,
+            command_timeout: client.connection.command_timeout(),
+            failing_since: None,
+            pause: FIRST_PAUSE,
+        }
+    }
+
+    fn end(&self) -> Moment {
+        self.limit.map_or(Moment::NEVER, |limit| self.start.plus(limit))
+    }
+
+    fn left(&self) -> Duration {
+        self.end().since(clock::now())
+    }
+
+    fn is_over(&self) -> bool {
+        self.left().is_zero()
+    }
+
+    /// When an attempt that begins now has to be answered.
+    fn attempt_until(&self) -> Moment {
+        let single = self.limit == Some(Duration::ZERO);
+        let grace = if single {
+            self.command_timeout
+        } else {
+            GRACE.min(self.command_timeout)
+        };
+        self.end().plus(grace)
+    }
+
+    async fn within<T>(&self, work: impl Future<Output = T>) -> Result<T, AcquireError> {
+        tokio::time::timeout(self.left(), work).await.map_err(|_| self.over())
+    }
+
+    fn answered(&mut self) {
+        self.failing_since = None;
+        self.pause = FIRST_PAUSE;
+    }
+
+    /// Waits a little after a failed attempt, or says why there is no point.
+    async fn bear(&mut self, error: CallError, outcome_unknown: bool) -> Result<(), AcquireError> {
+        if !error.is_retryable() {
+            return Err(AcquireError::Refused {
+                name: self.mode.name().to_string(),
+                source: error,
+            });
+        }
+        let now = clock::now();
+        let since = *self.failing_since.get_or_insert(now);
+        let silent_for_too_long = self.limit.is_none() && now.since(since) >= self.longest_silence;
+        if self.is_over() || silent_for_too_long {
+            return Err(self.unavailable(error, outcome_unknown));
+        }
+        let pause = self.pause.mul_f64(0.5 + fastrand::f64() / 2.0);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        tokio::time::sleep(pause.min(self.left())).await;
+        if self.is_over() {
+            return Err(self.unavailable(error, outcome_unknown));
+        }
+        Ok(())
+    }
+
+    fn unavailable(&self, source: CallError, outcome_unknown: bool) -> AcquireError {
+        AcquireError::Unavailable {
+            name: self.mode.name().to_string(),
+            waited: clock::now().since(self.start),
+            outcome_unknown,
+            source,
+        }
+    }
+
+    fn over(&self) -> AcquireError {
+        AcquireError::WaitLimit {
+            name: self.mode.name().to_string(),
+            waited: clock::now().since(self.start),
+        }
+    }
+
+    /// The wait ended behind another waiter of this process: what that one met is the reason.
+    fn over_in_queue(&self, queued: &Queued<'_>) -> AcquireError {
+        match queued.trouble() {
+            Some(trouble) => self.unavailable(trouble.error, false),
+            None => self.over(),
+        }
+    }
+}
+
+fn refusal(mode: &dyn Mode, attempt: Attempt) -> AcquireError {
+    let name = mode.name().to_string();
+    match attempt {
+        Attempt::NoTimeToLive => AcquireError::NoTimeToLive { name },
+        _ => AcquireError::Refused {
+            name,
+            source: CallError::Nonsense {
+                script: "acquire",
+                answer: format!("{attempt:?} for a first hold"),
+            },
+        },
+    }
+}
+
+/// An attempt under way at the end of the wait may be answered this much later, so that a short limit on a healthy Redis ends
+/// with an answer.
+const GRACE: Duration = Duration::from_millis(100);
+/// Between attempts while Redis does not answer.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);

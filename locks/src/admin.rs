@@ -1,0 +1,149 @@
+//! For operators: look at a lock, take it away from its holder.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value as Reply;
+
+use crate::clock;
+use crate::error::{AdminError, CallError};
+use crate::keys::{LockName, wake_channel};
+use crate::locks::Client;
+use crate::mode::nonsense;
+use crate::script::{Call, FORCE_RELEASE, INSPECT, Value};
+
+/// The operator's view of a Redis with locks.
+#[derive(Clone)]
+pub struct Admin {
+    client: Arc<Client>,
+}
+
+/// What is known of a lock that is held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockInfo {
+    /// Who holds it, and how often each.
+    pub holders: Vec<Holder>,
+    /// How long Redis keeps it without renewal; `None`: for ever, which no lock of ours or of Redisson's does.
+    pub time_left: Option<Duration>,
+}
+
+/// One holder of a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// Redis' name for the hold.
+    pub id: String,
+    /// How many times it is held.
+    pub count: u32,
+}
+
+impl Admin {
+    pub(crate) fn new(client: Arc<Client>) -> Self {
+        Admin { client }
+    }
+
+    /// Who holds the lock; `None` if it is free. Changes nothing.
+    ///
+    /// # Errors
+    /// [`AdminError`].
+    ///
+    /// # Cancel safety
+    /// Nothing is left behind.
+    pub async fn inspect(&self, name: impl Into<LockName>) -> Result<Option<LockInfo>, AdminError> {
+        let name = name.into();
+        let reply = self
+            .run(&name, "inspected", INSPECT.call([name.as_bytes()], []))
+            .await?;
+        let Reply::Array(parts) = &reply else {
+            return Err(unreadable(&name, "inspected", &reply));
+        };
+        let [kind, Reply::Int(ttl), Reply::Array(fields)] = parts.as_slice() else {
+            return Err(unreadable(&name, "inspected", &reply));
+        };
+        match text(kind).as_str() {
+            "none" => return Ok(None),
+            "hash" => {}
+            other => return Err(not_a_lock(&name, other)),
+        }
+        let holders = fields.chunks_exact(2).map(|pair| Holder {
+            id: text(&pair[0]),
+            count: text(&pair[1]).parse().unwrap_or(0),
+        });
+        Ok(Some(LockInfo {
+            holders: holders.collect(),
+            time_left: u64::try_from(*ttl).ok().map(Duration::from_millis),
+        }))
+    }
+
+    /// Takes the lock away from whoever holds it and wakes a waiter; says whether it was held.
+    ///
+    /// The holder is told at its next renewal, so two workers can be at work until then. Be sure that the holder is dead, or
+    /// that what it does is guarded otherwise.
+    ///
+    /// # Errors
+    /// [`AdminError`].
+    ///
+    /// # Cancel safety
+    /// The lock may have been released.
+    pub async fn force_release(&self, name: impl Into<LockName>) -> Result<bool, AdminError> {
+        let name = name.into();
+        let channel = wake_channel(&name);
+        let call = FORCE_RELEASE.call([name.as_bytes()], [Value::Bytes(channel.as_bytes())]);
+        let reply = self.run(&name, "force-released", call).await?;
+        let Reply::Array(parts) = &reply else {
+            return Err(unreadable(&name, "force-released", &reply));
+        };
+        match parts.first().map(text).as_deref() {
+            Some("none") => Ok(false),
+            Some("hash") => Ok(true),
+            other => Err(not_a_lock(&name, other.unwrap_or_default())),
+        }
+    }
+
+    async fn run(&self, name: &LockName, what: &'static str, call: Call) -> Result<Reply, AdminError> {
+        if name.is_empty() {
+            return Err(AdminError::EmptyName);
+        }
+        let connection = &self.client.connection;
+        let until = clock::now().plus(connection.command_timeout());
+        connection
+            .run(&call, until)
+            .await
+            .map_err(|source| failed(name, what, source))
+    }
+}
+
+impl fmt::Debug for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admin").finish_non_exhaustive()
+    }
+}
+
+fn failed(name: &LockName, what: &'static str, source: CallError) -> AdminError {
+    AdminError::Call {
+        name: name.to_string(),
+        what,
+        source,
+    }
+}
+
+fn unreadable(name: &LockName, what: &'static str, reply: &Reply) -> AdminError {
+    failed(name, what, nonsense("inspect", reply))
+}
+
+fn not_a_lock(name: &LockName, found: &str) -> AdminError {
+    AdminError::NotALock {
+        name: name.to_string(),
+        found: format!("a {found}"),
+    }
+}
+
+fn text(reply: &Reply) -> String {
+    match reply {
+        Reply::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Reply::SimpleString(text) => text.clone(),
+        other => format!("{other:?}"),
+    }
+}

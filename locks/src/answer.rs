@@ -1,0 +1,108 @@
+//! The one classifier of what Redis answers when a command has no result.
+
+use std::sync::Arc;
+
+use redis::RedisError;
+
+use crate::error::CallError;
+
+/// Sorts an error that came for a command which was handed to the connection.
+pub(crate) fn classify(script: &'static str, error: RedisError) -> CallError {
+    let Some(code) = code(&error).map(Box::<str>::from) else {
+        return CallError::Unanswered {
+            script,
+            source: Some(Arc::new(error)),
+        };
+    };
+    let source = Arc::new(error);
+    match &*code {
+        "WRONGTYPE" => CallError::WrongKeyType { script, source },
+        "NOAUTH" | "WRONGPASS" | "NOPERM" => CallError::Denied { script, code, source },
+        // Also what this version does not know: Redis has answered, and it was no.
+        _ => CallError::Refused { script, code, source },
+    }
+}
+
+/// Whether the server does not know a script by its hash.
+pub(crate) fn is_unknown_script(error: &RedisError) -> bool {
+    code(error) == Some("NOSCRIPT")
+}
+
+/// The first word of an error that the server sent; `None` if it came from the way there or back.
+fn code(error: &RedisError) -> Option<&str> {
+    let code = error.code()?;
+    // Before Redis 7 an error inside a script arrives as ERR with the real one in its text.
+    if code == "ERR" {
+        let detail = error.detail().unwrap_or_default();
+        if detail.contains("user_script") {
+            let inner = INSIDE_SCRIPTS.iter().find(|inner| detail.contains(**inner));
+            return Some(inner.copied().unwrap_or(code));
+        }
+    }
+    Some(code)
+}
+
+/// The errors that a command inside a script can meet.
+const INSIDE_SCRIPTS: [&str; 6] = ["WRONGTYPE", "READONLY", "OOM", "NOREPLICAS", "MISCONF", "NOPERM"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(line: &str) -> CallError {
+        let mut parser = redis::Parser::new();
+        let value = parser.parse_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        classify("renew", value.extract_error().unwrap_err())
+    }
+
+    #[test]
+    fn every_error_code_has_its_class() {
+        let refused = [
+            "LOADING Redis is loading the dataset in memory",
+            "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+            "READONLY You can't write against a read only replica.",
+            "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+            "CLUSTERDOWN The cluster is down",
+            "TRYAGAIN Multiple keys request during rehashing of slot",
+            "NOREPLICAS Not enough good replicas to write.",
+            "MISCONF Errors writing to the AOF file: No space left on device",
+            "OOM command not allowed when used memory > 'maxmemory'.",
+            "ERR max number of clients reached",
+            "SOMETHING that no version has said yet",
+        ];
+        for line in refused {
+            let class = of(line);
+            let word = line.split(' ').next().unwrap();
+            assert!(
+                matches!(&class, CallError::Refused { code, .. } if &**code == word),
+                "{line}: {class:?}"
+            );
+            assert!(class.is_retryable() && !class.outcome_unknown(), "{line}");
+        }
+        for line in [
+            "NOAUTH Authentication required.",
+            "WRONGPASS invalid username-password pair",
+            "NOPERM no permissions",
+        ] {
+            let class = of(line);
+            assert!(matches!(class, CallError::Denied { .. }), "{line}: {class:?}");
+            assert!(!class.is_retryable());
+        }
+        let wrong =
+            of("WRONGTYPE Operation against a key holding the wrong kind of value script: 1a2b, on @user_script:5.");
+        assert!(matches!(wrong, CallError::WrongKeyType { .. }));
+    }
+
+    #[test]
+    fn an_error_inside_a_script_of_redis_six_is_unpacked() {
+        let old = of("ERR Error running script (call to f_12): @user_script:9: WRONGTYPE Operation against a key");
+        assert!(matches!(old, CallError::WrongKeyType { .. }), "{old:?}");
+    }
+
+    #[test]
+    fn an_error_of_the_way_leaves_the_outcome_unknown() {
+        let io = RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
+        let class = classify("renew", io);
+        assert!(class.outcome_unknown() && class.is_retryable());
+    }
+}

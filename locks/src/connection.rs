@@ -1,0 +1,404 @@
+//! The only file that speaks to Redis: opens connections, runs calls on them with a time limit, and passes messages on.
+//!
+//! A [`Connection`] replaces its link when it breaks or falls silent. The new link first kills the old one on the server
+//! (`CLIENT KILL ID`), so that whatever was in flight there has run or never will: no command of ours runs late.
+//! A frozen server would otherwise execute what lies in a socket long after we closed it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisError, Value};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::answer;
+use crate::clock::{self, Moment};
+use crate::error::{BuildError, CallError};
+use crate::keys::Channel;
+use crate::owner::lock;
+use crate::script::Call;
+use crate::wakeup::{Request, Wakeups};
+
+/// Where Redis is.
+#[derive(Clone, Debug)]
+pub(crate) struct Address {
+    client: redis::Client,
+}
+
+impl Address {
+    /// Reads an address: `redis://host:port/db`, `rediss://`, `unix:///path`.
+    pub(crate) fn parse(url: &str) -> Result<Self, BuildError> {
+        let wrong = |source| BuildError::Address {
+            url: without_password(url),
+            source,
+        };
+        let info = url.into_connection_info().map_err(wrong)?;
+        let settings = info
+            .redis_settings()
+            .clone()
+            .set_protocol(ProtocolVersion::RESP3)
+            .set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
+        let tcp = info.tcp_settings().clone().set_nodelay(true);
+        let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
+        let client = redis::Client::open(info).map_err(wrong)?;
+        Ok(Address { client })
+    }
+}
+
+/// The address for an error message.
+pub(crate) fn without_password(url: &str) -> String {
+    match (url.find("://"), url.rfind('@')) {
+        (Some(scheme), Some(at)) if scheme + 3 <= at => format!("{}{}", &url[..scheme + 3], &url[at + 1..]),
+        _ => url.to_owned(),
+    }
+}
+
+/// One open link to a server. Its driver lives on the runtime that opened it.
+#[derive(Clone)]
+pub(crate) struct Link {
+    redis: MultiplexedConnection,
+    alive: Arc<AtomicBool>,
+    identity: Identity,
+}
+
+/// By which the server knows a link. A restarted server counts its clients anew, so the run belongs to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Identity {
+    run: String,
+    client: i64,
+}
+
+impl Link {
+    /// Opens a link that listens to no channel.
+    pub(crate) async fn open(address: &Address, limit: Duration) -> Result<Link, CallError> {
+        within(limit, Self::connect(address, |_| ())).await
+    }
+
+    /// Opens a link; `hear` is told of every push that comes.
+    async fn connect(address: &Address, hear: impl Fn(&PushInfo) + Send + Sync + 'static) -> Result<Link, RedisError> {
+        let alive = Arc::new(AtomicBool::new(true));
+        let flag = Flag(alive.clone());
+        let pushes = move |info: PushInfo| {
+            if info.kind == PushKind::Disconnection {
+                flag.lower();
+            }
+            hear(&info);
+            Ok::<(), std::convert::Infallible>(())
+        };
+        let config = AsyncConnectionConfig::new()
+            .set_push_sender(pushes)
+            .set_response_timeout(None)
+            .set_connection_timeout(None);
+        let redis = address
+            .client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await?;
+        // The handshake of the client is done; both questions travel together.
+        let (mut first, mut second) = (redis.clone(), redis.clone());
+        let mut id = redis::cmd("CLIENT");
+        id.arg("ID");
+        let mut info = redis::cmd("INFO");
+        info.arg("server");
+        let (id, info) = tokio::join!(first.send_packed_command(&id), second.send_packed_command(&info));
+        let client: i64 = redis::from_redis_value(id?.extract_error()?)?;
+        let info: String = redis::from_redis_value(info?.extract_error()?)?;
+        let run = info
+            .lines()
+            .find_map(|line| line.strip_prefix("run_id:"))
+            .unwrap_or_default();
+        Ok(Link {
+            redis,
+            alive,
+            identity: Identity {
+                run: run.to_owned(),
+                client,
+            },
+        })
+    }
+
+    /// Whether the link has not been closed yet, as far as is known.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Acquire)
+    }
+
+    /// Runs a call; a script that the server does not know is sent along within it.
+    pub(crate) async fn run(&self, call: &Call) -> Result<Value, CallError> {
+        match self.send(&call.command).await {
+            Err(error) if answer::is_unknown_script(&error) => self.send(&call.with_body()).await,
+            other => other,
+        }
+        .map_err(|error| answer::classify(call.text.name, error))
+    }
+
+    async fn send(&self, command: &redis::Cmd) -> Result<Value, RedisError> {
+        let mut redis = self.redis.clone();
+        redis.send_packed_command(command).await?.extract_error()
+    }
+
+    /// Ends links on the server. What was in flight on them has run, or never will.
+    async fn fence(&self, doomed: &[Identity]) -> Result<(), RedisError> {
+        for old in doomed.iter().filter(|old| old.run == self.identity.run) {
+            let mut kill = redis::cmd("CLIENT");
+            kill.arg("KILL").arg("ID").arg(old.client);
+            self.send(&kill).await?;
+        }
+        Ok(())
+    }
+}
+
+/// A connection that replaces its link when it breaks or falls silent.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    address: Address,
+    /// The longest time one command may take before its link counts as silent.
+    command_timeout: Duration,
+    wakeups: Arc<Wakeups>,
+    state: Mutex<State>,
+    /// Held while a link is being opened, so that one is opened and not one a caller.
+    opening: Arc<tokio::sync::Mutex<()>>,
+}
+
+#[derive(Default)]
+struct State {
+    link: Option<(u64, Link)>,
+    generation: u64,
+    /// Links that were given up and are not fenced yet.
+    doomed: Vec<Identity>,
+    warned: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(address: Address, command_timeout: Duration, wakeups: Arc<Wakeups>) -> Self {
+        Connection {
+            shared: Arc::new(Shared {
+                address,
+                command_timeout,
+                wakeups,
+                state: Mutex::default(),
+                opening: Arc::default(),
+            }),
+        }
+    }
+
+    pub(crate) fn command_timeout(&self) -> Duration {
+        self.shared.command_timeout
+    }
+
+    /// Runs a call within the command timeout, and `until` at the latest.
+    ///
+    /// A call that got no answer within the command timeout gives the link up: the next one runs on a new link, behind the
+    /// fence. One that only `until` cut short leaves the link alone.
+    pub(crate) async fn run(&self, call: &Call, until: Moment) -> Result<Value, CallError> {
+        let (generation, link) = self.link(until).await?;
+        let left = until.since(clock::now());
+        let limit = left.min(self.shared.command_timeout);
+        match timeout(limit, link.run(call)).await {
+            Ok(Err(error)) if error.outcome_unknown() => {
+                self.shared.give_up(generation);
+                Err(error)
+            }
+            Ok(result) => result,
+            Err(_) => {
+                if left >= self.shared.command_timeout {
+                    self.shared.give_up(generation);
+                }
+                Err(CallError::Unanswered {
+                    script: call.text.name,
+                    source: None,
+                })
+            }
+        }
+    }
+
+    /// Opens the link if there is none.
+    pub(crate) async fn open(&self, until: Moment) -> Result<(), CallError> {
+        self.link(until).await.map(|_| ())
+    }
+
+    async fn link(&self, until: Moment) -> Result<(u64, Link), CallError> {
+        if let Some(link) = self.shared.current() {
+            return Ok(link);
+        }
+        let limit = until.since(clock::now()).min(self.shared.command_timeout);
+        let opened = async {
+            let turn = self.shared.opening.clone().lock_owned().await;
+            if let Some(link) = self.shared.current() {
+                return Ok(link);
+            }
+            // A task of its own: a caller that leaves must not make the next one start again.
+            let opening = tokio::spawn(self.shared.clone().reopen(turn));
+            opening.await.unwrap_or(Err(CallError::Unreachable { source: None }))
+        };
+        timeout(limit, opened)
+            .await
+            .unwrap_or(Err(CallError::Unreachable { source: None }))
+    }
+}
+
+impl Shared {
+    fn current(&self) -> Option<(u64, Link)> {
+        lock(&self.state).link.clone()
+    }
+
+    async fn reopen(self: Arc<Self>, _turn: tokio::sync::OwnedMutexGuard<()>) -> Result<(u64, Link), CallError> {
+        let (generation, doomed) = {
+            let mut state = lock(&self.state);
+            state.generation += 1;
+            (state.generation, state.doomed.clone())
+        };
+        let ears = Ears {
+            connection: Arc::downgrade(&self),
+            generation,
+        };
+        let link = within(self.command_timeout, async {
+            let link = Link::connect(&self.address, move |info| ears.hear(info)).await?;
+            match link.fence(&doomed).await {
+                Err(error) if error.code().is_some() => self.warn_of_missing_fence(&error),
+                other => other?,
+            }
+            Ok(link)
+        })
+        .await?;
+        let requests = serve_subscriptions(link.clone(), self.wakeups.clone());
+        let mut state = lock(&self.state);
+        state.doomed.retain(|old| !doomed.contains(old));
+        state.link = Some((generation, link.clone()));
+        // Under the same lock: a link that breaks right now must be known to the waiters before it is given up.
+        self.wakeups.connected(generation, requests);
+        drop(state);
+        Ok((generation, link))
+    }
+
+    /// Gives a link up. Everybody who waits on a wake-up from it is woken to try again.
+    fn give_up(&self, generation: u64) {
+        let mut state = lock(&self.state);
+        let Some((_, link)) = state.link.take_if(|(current, _)| *current == generation) else {
+            return;
+        };
+        state.doomed.push(link.identity.clone());
+        drop(state);
+        self.wakeups.disconnected(generation);
+    }
+
+    fn warn_of_missing_fence(&self, error: &RedisError) {
+        if !std::mem::replace(&mut lock(&self.state).warned, true) {
+            tracing::warn!(
+                %error,
+                "CLIENT KILL is refused: after a lost connection a late command can take a lock until its lease time has \
+                 passed; allow this user `+client|kill`"
+            );
+        }
+    }
+}
+
+/// Lowered when the link's driver says that it is closed, or ends itself.
+struct Flag(Arc<AtomicBool>);
+
+impl Flag {
+    fn lower(&self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+impl Drop for Flag {
+    fn drop(&mut self) {
+        self.lower();
+    }
+}
+
+/// What a link's driver tells us. Dropped with the driver, so a runtime that ends gives its link up too.
+struct Ears {
+    connection: Weak<Shared>,
+    generation: u64,
+}
+
+impl Ears {
+    fn hear(&self, info: &PushInfo) {
+        let Some(connection) = self.connection.upgrade() else {
+            return;
+        };
+        match (&info.kind, info.data.as_slice()) {
+            (PushKind::Disconnection, _) => connection.give_up(self.generation),
+            (PushKind::Message, [Value::BulkString(channel), Value::BulkString(payload)]) => {
+                connection.wakeups.message(&Channel::new(channel), payload);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Ears {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.upgrade() {
+            connection.give_up(self.generation);
+        }
+    }
+}
+
+/// Subscribes and unsubscribes in the order asked, on the link's own runtime, so that no caller's departure can leave it half done.
+/// Ends when the link is given up.
+fn serve_subscriptions(link: Link, wakeups: Arc<Wakeups>) -> mpsc::UnboundedSender<Request> {
+    let (sender, mut requests) = mpsc::unbounded_channel::<Request>();
+    tokio::spawn(async move {
+        let mut redis = link.redis;
+        let mut next = None;
+        while let Some(first) = next.take().or(requests.recv().await) {
+            let subscribes = first.is_subscribe();
+            let mut batch = vec![first];
+            while let Ok(request) = requests.try_recv() {
+                if request.is_subscribe() != subscribes {
+                    next = Some(request);
+                    break;
+                }
+                batch.push(request);
+            }
+            let channels: Vec<&[u8]> = batch.iter().map(Request::channel).collect();
+            if subscribes {
+                let result = redis.subscribe(&channels).await;
+                if let Err(error) = &result {
+                    tracing::debug!(%error, "subscribing failed; waiters ask again at intervals instead");
+                }
+                for request in &batch {
+                    wakeups.subscribed(request, result.is_ok());
+                }
+            } else if let Err(error) = redis.unsubscribe(&channels).await {
+                tracing::debug!(%error, "unsubscribing failed");
+            }
+        }
+    });
+    sender
+}
+
+async fn within<T>(limit: Duration, work: impl Future<Output = Result<T, RedisError>>) -> Result<T, CallError> {
+    match timeout(limit, work).await {
+        Ok(result) => result.map_err(|error| CallError::Unreachable {
+            source: Some(Arc::new(error)),
+        }),
+        Err(_) => Err(CallError::Unreachable { source: None }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_shown_without_its_password() {
+        assert_eq!(without_password("redis://user:se:cr@t@host:1/2"), "redis://host:1/2");
+        assert_eq!(without_password("redis://host/"), "redis://host/");
+        assert_eq!(without_password("nonsense"), "nonsense");
+    }
+
+    #[test]
+    fn a_wrong_address_says_what_to_write() {
+        let error = Address::parse("htp:/nowhere").unwrap_err();
+        assert!(error.to_string().contains("redis://host:port/"), "{error}");
+        assert!(Address::parse("unix:///tmp/redis.sock").is_ok());
+    }
+}

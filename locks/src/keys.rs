@@ -1,0 +1,149 @@
+//! Every key and channel name, with its hash tag. Nothing else formats a key.
+//!
+//! The rules are Redisson's, read off what its jar writes: the test is only whether the name contains `{`.
+//!
+//! | rule | name without `{` | name with `{` |
+//! |---|---|---|
+//! | prefix(p) | `p:{name}` | `p:name` |
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A lock's name: any bytes but none at all.
+///
+/// It is also the lock's main key. All other keys of the lock are made of it and share its hash tag.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockName(Arc<[u8]>);
+
+impl LockName {
+    /// The bytes of the name.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// `prefix:{name}`, or `prefix:name` if the name brings braces of its own.
+    fn prefixed(&self, prefix: &str) -> Vec<u8> {
+        let braces = !self.0.contains(&b'{');
+        let mut key = Vec::with_capacity(prefix.len() + self.0.len() + 3);
+        key.extend_from_slice(prefix.as_bytes());
+        key.push(b':');
+        if braces {
+            key.push(b'{');
+        }
+        key.extend_from_slice(&self.0);
+        if braces {
+            key.push(b'}');
+        }
+        key
+    }
+}
+
+impl fmt::Display for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.escape_ascii())
+    }
+}
+
+impl fmt::Debug for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
+}
+
+impl From<&str> for LockName {
+    fn from(name: &str) -> Self {
+        LockName(name.as_bytes().into())
+    }
+}
+
+impl From<String> for LockName {
+    fn from(name: String) -> Self {
+        LockName(name.into_bytes().into())
+    }
+}
+
+impl From<&String> for LockName {
+    fn from(name: &String) -> Self {
+        LockName(name.as_bytes().into())
+    }
+}
+
+impl From<&[u8]> for LockName {
+    fn from(name: &[u8]) -> Self {
+        LockName(name.into())
+    }
+}
+
+impl From<Vec<u8>> for LockName {
+    fn from(name: Vec<u8>) -> Self {
+        LockName(name.into())
+    }
+}
+
+impl From<&LockName> for LockName {
+    fn from(name: &LockName) -> Self {
+        name.clone()
+    }
+}
+
+/// A pub/sub channel.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Channel(Arc<[u8]>);
+
+impl Channel {
+    pub(crate) fn new(name: &[u8]) -> Self {
+        Channel(name.into())
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.0.escape_ascii())
+    }
+}
+
+/// The channel on which a release of this lock wakes its waiters.
+pub(crate) fn wake_channel(name: &LockName) -> Channel {
+    Channel::new(&name.prefixed("redisson_lock__channel"))
+}
+
+/// A key in the lock's slot that never exists: deleting it makes a node that must not write say so.
+pub(crate) fn guard(name: &LockName) -> Vec<u8> {
+    name.prefixed("leasehold_guard")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn channel(name: &[u8]) -> String {
+        wake_channel(&LockName::from(name)).0.escape_ascii().to_string()
+    }
+
+    #[test]
+    fn a_name_without_braces_becomes_the_hash_tag() {
+        assert_eq!(channel(b"order:7"), "redisson_lock__channel:{order:7}");
+        assert_eq!(channel(b"v}only"), "redisson_lock__channel:{v}only}");
+    }
+
+    #[test]
+    fn a_name_with_an_opening_brace_is_left_alone() {
+        assert_eq!(channel(b"v{open"), "redisson_lock__channel:v{open");
+        assert_eq!(channel(b"x{a}y"), "redisson_lock__channel:x{a}y");
+    }
+
+    #[test]
+    fn names_are_bytes_and_print_readably() {
+        let name = LockName::from(&b"a\xff\r\n"[..]);
+        assert_eq!(name.to_string(), "a\\xff\\r\\n");
+        assert_eq!(guard(&name), b"leasehold_guard:{a\xff\r\n}");
+    }
+}

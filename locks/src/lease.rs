@@ -1,0 +1,404 @@
+//! A lease: proof of holding, and all that its holder can ask of it.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::clock::{self, Moment};
+use crate::error::{Lost, ReleaseError};
+use crate::keys::LockName;
+use crate::lock::Acquire;
+use crate::locks::Client;
+use crate::mode::{Given, Mode};
+use crate::owner::{HolderId, Owner, lock};
+use crate::policy::Timings;
+use crate::release::Release;
+use crate::renewal::Event;
+
+/// What a lease is worth at present.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LeaseState {
+    /// The lock is held.
+    Held,
+    /// A renewal failed. The lock is still held, but may be lost soon: take on no new work.
+    AtRisk {
+        /// When the renewal failed.
+        since: Moment,
+        /// Why.
+        cause: FailureCause,
+    },
+    /// The lock can no longer be trusted, and never again through this lease.
+    Lost(LostReason),
+    /// The lock was given back.
+    Released,
+}
+
+/// Why a lease was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// Redis says that this hold is not there: it expired, was deleted or evicted, or the data was lost.
+    #[error("Redis does not know this hold any more")]
+    NotOwner,
+    /// No renewal succeeded in time, or the lease time that was given is over.
+    #[error("its deadline has passed")]
+    DeadlinePassed,
+    /// The renewal policy gave up.
+    #[error("its renewal gave up")]
+    GaveUp,
+    /// The key holds something that is no lock.
+    #[error("its key holds something that is no lock")]
+    KeyClobbered,
+    /// The client was shut down.
+    #[error("the client was shut down")]
+    ClientClosed,
+}
+
+/// Why an attempt to renew failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FailureCause {
+    /// No answer in time, or the connection broke. Redis may have renewed it.
+    Unanswered,
+    /// No connection, so nothing was sent.
+    Unreachable,
+    /// Redis refused, with this error code.
+    Refused(Box<str>),
+}
+
+/// What a release came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Released {
+    /// The lock is free.
+    Fully,
+    /// The owner still holds it that many times.
+    StillHeld(u32),
+    /// The lock is not held any more, but it cannot be told whether this release or the expiry came first: the first answer was
+    /// lost and the deadline has passed.
+    Unconfirmed,
+}
+
+/// Proof of holding a lock.
+///
+/// The lock is given back by [`release`](Self::release), or in the background when the lease is dropped. While it lives, the
+/// watchdog renews it (unless a lease time was given) and tells [`lost`](Self::lost) when it can no longer be trusted.
+///
+/// A process that is frozen, or a Redis that loses its data, can still lead to two holders at once: what must not happen twice
+/// has to be guarded where it happens.
+#[must_use = "a lease that is dropped gives the lock back at once"]
+pub struct Lease {
+    hold: Arc<Hold>,
+    renewed: bool,
+    attempts: u32,
+    given_back: bool,
+}
+
+impl Lease {
+    pub(crate) fn new(hold: Arc<Hold>, renewed: bool, attempts: u32) -> Self {
+        Lease {
+            hold,
+            renewed,
+            attempts,
+            given_back: false,
+        }
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &LockName {
+        self.hold.mode.name()
+    }
+
+    /// Redis' name for this hold.
+    pub fn holder(&self) -> &HolderId {
+        &self.hold.holder
+    }
+
+    /// Who holds: pass it to another acquire of the same lock to re-enter.
+    pub fn owner(&self) -> Owner {
+        self.hold.owner().clone()
+    }
+
+    /// Acquires the same lock once more for the same owner.
+    pub fn reenter(&self) -> Acquire {
+        Acquire::new(self.hold.client.clone(), self.hold.mode.clone()).owner(self.hold.owner())
+    }
+
+    /// How many leases of this hold are alive.
+    pub fn hold_count(&self) -> u32 {
+        self.hold.leases()
+    }
+
+    /// How often Redis was asked until this lease was granted.
+    pub fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// Whether the lease can be trusted: read from the clock and one number, with no round trip.
+    ///
+    /// Ask it right before each step that must not happen twice. It is right even when the signal has not arrived yet: after
+    /// the process was frozen, or while its runtime is blocked.
+    pub fn is_valid(&self) -> bool {
+        clock::now() < self.hold.trusted_until()
+    }
+
+    /// How long the lease can still be trusted if no further renewal succeeds. Counted from before the last successful
+    /// request left, less the policy's margin; zero when it is not valid.
+    pub fn remaining(&self) -> Duration {
+        self.hold.trusted_until().since(clock::now())
+    }
+
+    /// The state as it changes.
+    pub fn state(&self) -> watch::Receiver<LeaseState> {
+        self.hold.watch()
+    }
+
+    /// Resolves when the lease can no longer be trusted. Never resolves if it is released first.
+    ///
+    /// # Cancel safety
+    /// Nothing is left behind.
+    pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static + use<> {
+        let mut states = self.hold.watch();
+        async move {
+            loop {
+                if let LeaseState::Lost(reason) = *states.borrow_and_update() {
+                    return reason;
+                }
+                if states.changed().await.is_err() {
+                    return std::future::pending().await;
+                }
+            }
+        }
+    }
+
+    /// Runs the work for as long as the lease can be trusted; drops it at the moment when it cannot.
+    ///
+    /// # Errors
+    /// [`Lost`]: the work was dropped before it was done.
+    ///
+    /// # Cancel safety
+    /// The work is dropped; the lease stays.
+    pub async fn run<W: Future>(&self, work: W) -> Result<W::Output, Lost> {
+        let mut lost = pin!(self.lost());
+        let mut work = pin!(work);
+        let result = poll_fn(|context| {
+            if let Poll::Ready(reason) = lost.as_mut().poll(context) {
+                return Poll::Ready(Err(reason));
+            }
+            // The clock knows before the signal does.
+            if self.hold.is_told && !self.is_valid() {
+                return Poll::Ready(Err(LostReason::DeadlinePassed));
+            }
+            work.as_mut().poll(context).map(Ok)
+        });
+        result.await.map_err(|reason| Lost {
+            name: self.name().to_string(),
+            reason,
+        })
+    }
+
+    /// Gives the lock back and tells what came of it.
+    ///
+    /// # Errors
+    /// [`ReleaseError::Lost`] if the lease was lost before, [`ReleaseError::Unanswered`] if Redis does not answer within the
+    /// command timeout (the release then goes on in the background), [`ReleaseError::Refused`] if Redis will not do it.
+    ///
+    /// # Cancel safety
+    /// Renewal has ended and the lock is given back in the background.
+    pub async fn release(mut self) -> Result<Released, ReleaseError> {
+        let lost = self.hold.lost_reason();
+        let trusted_until = self.hold.trusted_until();
+        let mut release = self.give_back();
+        let name = || self.name().to_string();
+        if let Some(reason) = lost {
+            return Err(ReleaseError::Lost { name: name(), reason });
+        }
+        let again = match release.attempt().await {
+            Err(error) if error.outcome_unknown() => release.attempt().await,
+            first => first,
+        };
+        match again {
+            Ok(Given::Left(0)) => Ok(Released::Fully),
+            Ok(Given::Left(left)) => Ok(Released::StillHeld(left)),
+            // Sent twice: before the deadline nobody but the first send can have released it.
+            Ok(Given::Missing) if release.was_repeated() && clock::now() < trusted_until => Ok(Released::Fully),
+            Ok(Given::Missing) if release.was_repeated() => Ok(Released::Unconfirmed),
+            Ok(Given::Missing) => Err(ReleaseError::Lost {
+                name: name(),
+                reason: LostReason::NotOwner,
+            }),
+            Err(source) if source.is_retryable() => Err(ReleaseError::Unanswered { name: name(), source }),
+            Err(source) => Err(ReleaseError::Refused { name: name(), source }),
+        }
+    }
+
+    /// Ends this lease here and leaves the rest to the [`Release`], which goes on in the background if it is dropped.
+    fn give_back(&mut self) -> Release {
+        self.given_back = true;
+        self.hold.leave(self.renewed);
+        Release::new(self.hold.clone())
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if !self.given_back {
+            drop(self.give_back());
+        }
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("name", self.name())
+            .field("holder", self.holder())
+            .field("state", &lock(&self.hold.inner).state)
+            .finish()
+    }
+}
+
+/// One hold: from the outermost acquire of an owner to its last release. Its leases share it.
+pub(crate) struct Hold {
+    pub(crate) client: Arc<Client>,
+    pub(crate) mode: Arc<dyn Mode>,
+    pub(crate) holder: HolderId,
+    /// Whether the policy ever tells the holder anything.
+    pub(crate) is_told: bool,
+    /// The operations of one holder id go one after the other.
+    pub(crate) turn: tokio::sync::Mutex<()>,
+    trusted_until: AtomicU64,
+    owner: OnceLock<Owner>,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    state: LeaseState,
+    leases: u32,
+    /// Of these, how many want renewal.
+    renewed: u32,
+    /// Made when somebody asks for it.
+    states: Option<watch::Sender<LeaseState>>,
+}
+
+impl Hold {
+    pub(crate) fn new(client: Arc<Client>, mode: Arc<dyn Mode>, is_told: bool, owner: Option<Owner>) -> Self {
+        Hold {
+            holder: client.ids.next(),
+            client,
+            mode,
+            is_told,
+            turn: tokio::sync::Mutex::new(()),
+            trusted_until: AtomicU64::new(0),
+            owner: owner.map_or_else(OnceLock::new, OnceLock::from),
+            inner: Mutex::new(Inner {
+                state: LeaseState::Held,
+                leases: 0,
+                renewed: 0,
+                states: None,
+            }),
+        }
+    }
+
+    /// How many leases are alive: the count that belongs in Redis.
+    pub(crate) fn leases(&self) -> u32 {
+        lock(&self.inner).leases
+    }
+
+    /// One lease more, renewed if it comes with no lease time of its own. Says how many there are.
+    pub(crate) fn join(&self, renewed: bool, timings: Timings) -> u32 {
+        let mut inner = lock(&self.inner);
+        inner.leases += 1;
+        inner.renewed += u32::from(renewed);
+        if renewed && inner.renewed == 1 && inner.leases > 1 {
+            self.client.watchdog.tell(&self.holder, Event::Attend(timings));
+        }
+        inner.leases
+    }
+
+    /// One lease less; the last one ends the hold here, before Redis is told.
+    pub(crate) fn leave(&self, renewed: bool) {
+        let mut inner = lock(&self.inner);
+        inner.leases -= 1;
+        inner.renewed -= u32::from(renewed);
+        if inner.leases == 0 {
+            self.trusted_until.store(0, Ordering::Release);
+            if !matches!(inner.state, LeaseState::Lost(_)) {
+                inner.change(LeaseState::Released);
+            }
+            self.client.watchdog.tell(&self.holder, Event::LetGo);
+        } else if renewed && inner.renewed == 0 {
+            self.client.watchdog.tell(&self.holder, Event::Unattend);
+        }
+    }
+
+    /// Whether a further acquire of the owner belongs to this hold.
+    pub(crate) fn is_open(&self) -> bool {
+        lock(&self.inner).leases > 0
+    }
+
+    pub(crate) fn lost_reason(&self) -> Option<LostReason> {
+        match lock(&self.inner).state {
+            LeaseState::Lost(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn trusted_until(&self) -> Moment {
+        Moment::from_nanos(self.trusted_until.load(Ordering::Acquire))
+    }
+
+    /// The lease is to be trusted until then; says nothing once it was lost or released.
+    pub(crate) fn trust(&self, until: Moment) {
+        let inner = lock(&self.inner);
+        if matches!(inner.state, LeaseState::Held | LeaseState::AtRisk { .. }) && inner.leases > 0 {
+            self.trusted_until.fetch_max(until.as_nanos(), Ordering::AcqRel);
+        }
+    }
+
+    /// The state changes. Lost and Released are final. Says whether it did change.
+    pub(crate) fn tell(&self, state: LeaseState) -> bool {
+        let mut inner = lock(&self.inner);
+        if matches!(inner.state, LeaseState::Lost(_) | LeaseState::Released) {
+            return false;
+        }
+        if matches!(state, LeaseState::Lost(_)) {
+            self.trusted_until.store(0, Ordering::Release);
+        }
+        inner.change(state);
+        true
+    }
+
+    fn watch(&self) -> watch::Receiver<LeaseState> {
+        let mut inner = lock(&self.inner);
+        let state = inner.state.clone();
+        inner
+            .states
+            .get_or_insert_with(|| watch::Sender::new(state))
+            .subscribe()
+    }
+
+    fn owner(self: &Arc<Self>) -> &Owner {
+        self.owner.get_or_init(|| {
+            let owner = Owner::new();
+            owner.place(self.mode.name()).set(self);
+            owner
+        })
+    }
+}
+
+impl Inner {
+    fn change(&mut self, state: LeaseState) {
+        if let Some(states) = &self.states {
+            states.send_replace(state.clone());
+        }
+        self.state = state;
+    }
+}

@@ -1,0 +1,58 @@
+//! Locks on Redis that say when they are lost.
+//!
+//! ```no_run
+//! use leasehold::Locks;
+//!
+//! # async fn charge() {}
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let locks = Locks::connect("redis://127.0.0.1/").await?;
+//! let lease = locks.reentrant("order:7").acquire().await?; // waits; renewed until released
+//! lease.run(charge()).await?;                              // Err(Lost) when the lease can no longer be trusted
+//! lease.release().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! A lock here is a *lease*: Redis keeps it for a lease time, and the watchdog renews it for as long as the [`Lease`] lives.
+//! When renewals fail, the holder is told before the lease can have ended on the server. The format in Redis is that of
+//! Redisson, so Rust and Java services can share a lock.
+//!
+//! # What is not promised
+//! No lock on Redis excludes two holders under all circumstances. A process that is frozen goes on as a holder for the moment
+//! after it wakes; a failover, an eviction or a restart without data forgets locks that are held; a step of the server's clock
+//! ends leases early. What must never happen twice needs a guard at the place where it happens.
+
+mod acquire;
+mod admin;
+mod answer;
+mod clock;
+mod connection;
+mod error;
+mod events;
+mod keys;
+mod lease;
+mod local_queue;
+mod lock;
+mod locks;
+mod mode;
+mod options;
+mod owner;
+mod policy;
+mod release;
+mod renewal;
+mod renewal_links;
+mod script;
+mod wakeup;
+mod watchdog;
+
+pub use admin::{Admin, Holder, LockInfo};
+pub use clock::Moment;
+pub use error::{AcquireError, AdminError, BuildError, CallError, InvalidTimes, Lost, ReleaseError};
+pub use events::{Event, EventKind, Observer};
+pub use keys::LockName;
+pub use lease::{FailureCause, Lease, LeaseState, LostReason, Released};
+pub use lock::{Acquire, Lock, ReentrantLock, TryAcquire};
+pub use locks::{Locks, LocksBuilder, Stats, StillPending};
+pub use mode::Reentrant;
+pub use options::AcquireOptions;
+pub use owner::{HolderId, Owner};
+pub use policy::{Backoff, Effort, Margin, Period, RenewalPolicy, Signal, UnknownPolicy};

@@ -1,0 +1,189 @@
+//! A lock by name: written once for every kind.
+
+use std::fmt;
+use std::future::IntoFuture;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::acquire;
+use crate::error::AcquireError;
+use crate::keys::LockName;
+use crate::lease::Lease;
+use crate::locks::Client;
+use crate::mode::{Mode, Reentrant};
+use crate::options::AcquireOptions;
+use crate::owner::Owner;
+use crate::policy::RenewalPolicy;
+
+/// A lock by name. Cheap to clone; nothing is sent before it is acquired.
+pub struct Lock<K> {
+    client: Arc<Client>,
+    mode: Arc<dyn Mode>,
+    kind: PhantomData<fn() -> K>,
+}
+
+/// A lock that its owner can acquire again while holding it.
+pub type ReentrantLock = Lock<Reentrant>;
+
+impl<K> Lock<K> {
+    pub(crate) fn new(client: Arc<Client>, mode: Arc<dyn Mode>) -> Self {
+        Lock {
+            client,
+            mode,
+            kind: PhantomData,
+        }
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &LockName {
+        self.mode.name()
+    }
+
+    /// Acquires the lock, waiting for it if need be. Await it, after setting what is wanted otherwise.
+    ///
+    /// # Errors
+    /// See [`AcquireError`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future at any point leaves nothing behind: it leaves the queue, and what an attempt on its way may have
+    /// taken is given back in the background.
+    pub fn acquire(&self) -> Acquire {
+        Acquire::new(self.client.clone(), self.mode.clone())
+    }
+
+    /// Acquires the lock with these options; otherwise as [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    /// See [`AcquireError`].
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub fn acquire_with(&self, options: AcquireOptions) -> Acquire {
+        Acquire {
+            options,
+            ..self.acquire()
+        }
+    }
+
+    /// Acquires the lock if it is free, without waiting: busy is `None`.
+    ///
+    /// # Errors
+    /// See [`AcquireError`]; a lock that is busy is no error.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub fn try_acquire(&self) -> TryAcquire {
+        TryAcquire(self.acquire())
+    }
+}
+
+impl<K> Clone for Lock<K> {
+    fn clone(&self) -> Self {
+        Lock::new(self.client.clone(), self.mode.clone())
+    }
+}
+
+impl<K> fmt::Debug for Lock<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Lock").field(self.name()).finish()
+    }
+}
+
+/// An acquire that waits: set what is wanted, then await it.
+#[must_use = "nothing is acquired before it is awaited"]
+pub struct Acquire {
+    client: Arc<Client>,
+    mode: Arc<dyn Mode>,
+    options: AcquireOptions,
+}
+
+impl Acquire {
+    pub(crate) fn new(client: Arc<Client>, mode: Arc<dyn Mode>) -> Self {
+        Acquire {
+            client,
+            mode,
+            options: AcquireOptions::new(),
+        }
+    }
+
+    /// See [`AcquireOptions::wait_limit`].
+    pub fn wait_limit(mut self, limit: Duration) -> Self {
+        self.options = self.options.wait_limit(limit);
+        self
+    }
+
+    /// See [`AcquireOptions::deadline`].
+    pub fn deadline(mut self, deadline: Instant) -> Self {
+        self.options = self.options.deadline(deadline);
+        self
+    }
+
+    /// See [`AcquireOptions::lease_time`].
+    pub fn lease_time(mut self, lease_time: Duration) -> Self {
+        self.options = self.options.lease_time(lease_time);
+        self
+    }
+
+    /// See [`AcquireOptions::owner`].
+    pub fn owner(mut self, owner: &Owner) -> Self {
+        self.options = self.options.owner(owner);
+        self
+    }
+
+    /// See [`AcquireOptions::renewal`].
+    pub fn renewal(mut self, policy: RenewalPolicy) -> Self {
+        self.options = self.options.renewal(policy);
+        self
+    }
+}
+
+impl IntoFuture for Acquire {
+    type Output = Result<Lease, AcquireError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(acquire::acquire(self.client, self.mode, self.options))
+    }
+}
+
+impl fmt::Debug for Acquire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Acquire")
+            .field("name", self.mode.name())
+            .field("options", &self.options)
+            .finish()
+    }
+}
+
+/// An acquire that does not wait: set what is wanted, then await it.
+#[derive(Debug)]
+#[must_use = "nothing is acquired before it is awaited"]
+pub struct TryAcquire(Acquire);
+
+impl TryAcquire {
+    /// See [`AcquireOptions::lease_time`].
+    pub fn lease_time(self, lease_time: Duration) -> Self {
+        TryAcquire(self.0.lease_time(lease_time))
+    }
+
+    /// See [`AcquireOptions::owner`].
+    pub fn owner(self, owner: &Owner) -> Self {
+        TryAcquire(self.0.owner(owner))
+    }
+
+    /// See [`AcquireOptions::renewal`].
+    pub fn renewal(self, policy: RenewalPolicy) -> Self {
+        TryAcquire(self.0.renewal(policy))
+    }
+}
+
+impl IntoFuture for TryAcquire {
+    type Output = Result<Option<Lease>, AcquireError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(acquire::try_acquire(self.0.client, self.0.mode, self.0.options))
+    }
+}

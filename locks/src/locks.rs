@@ -1,0 +1,265 @@
+//! The client: joins connection, wake-ups and watchdog, and hands out locks by name.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::admin::Admin;
+use crate::clock;
+use crate::connection::{Address, Connection, without_password};
+use crate::error::{BuildError, InvalidTimes};
+use crate::events::Observer;
+use crate::keys::LockName;
+use crate::local_queue::LocalQueues;
+use crate::lock::{Lock, ReentrantLock};
+use crate::mode::Reentrant;
+use crate::owner::{HolderIds, Owner};
+use crate::policy::{RenewalPolicy, Timings};
+use crate::release::Releases;
+use crate::wakeup::Wakeups;
+use crate::watchdog::Watchdog;
+
+/// Everything that the locks of one client share.
+pub(crate) struct Client {
+    pub(crate) connection: Connection,
+    pub(crate) wakeups: Arc<Wakeups>,
+    pub(crate) queues: LocalQueues,
+    pub(crate) watchdog: Watchdog,
+    pub(crate) releases: Releases,
+    pub(crate) ids: HolderIds,
+    pub(crate) watchdog_time: Duration,
+    pub(crate) policy: RenewalPolicy,
+    closed: AtomicBool,
+}
+
+impl Client {
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+}
+
+/// A client for locks on one Redis. Cheap to clone; clones share everything.
+///
+/// It owns one connection for commands and wake-ups, and one thread that renews what is held. The connection's I/O runs on the
+/// runtime that opened it; if that runtime ends, the next call opens a new one on its own.
+#[derive(Clone)]
+pub struct Locks {
+    client: Arc<Client>,
+}
+
+impl Locks {
+    /// Connects with the default settings.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let locks = leasehold::Locks::connect("redis://127.0.0.1/").await?;
+    /// let lease = locks.reentrant("order:7").acquire().await?;
+    /// // what only one may do at a time
+    /// lease.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`BuildError`].
+    ///
+    /// # Cancel safety
+    /// Nothing is left behind.
+    pub async fn connect(url: &str) -> Result<Locks, BuildError> {
+        Locks::builder().standalone(url).build().await
+    }
+
+    /// A client with settings of its own.
+    pub fn builder() -> LocksBuilder {
+        LocksBuilder::default()
+    }
+
+    /// A lock that its owner can acquire again while holding it; what Redisson calls `RLock`.
+    pub fn reentrant(&self, name: impl Into<LockName>) -> ReentrantLock {
+        Lock::new(self.client.clone(), Arc::new(Reentrant::new(name.into())))
+    }
+
+    /// A new owner: pass it to several acquires to make them re-entrant to each other.
+    pub fn owner(&self) -> Owner {
+        Owner::new()
+    }
+
+    /// What operators need: look at a lock, take it away from its holder.
+    pub fn admin(&self) -> Admin {
+        Admin::new(self.client.clone())
+    }
+
+    /// The first part of every holder id of this client.
+    pub fn id(&self) -> &str {
+        self.client.ids.client()
+    }
+
+    /// How much this client keeps at present.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            queues: self.client.queues.len(),
+            subscriptions: self.client.wakeups.len(),
+            releases: *self.client.releases.pending().borrow(),
+        }
+    }
+
+    /// Ends the client: nothing more is acquired or renewed, and leases that are still held are lost. Releases under way in
+    /// the background get until `limit` to be answered.
+    ///
+    /// The locks of leases that are still held end when their lease time has passed, or when the leases are dropped.
+    ///
+    /// # Errors
+    /// [`StillPending`]: the limit came first. The releases go on.
+    ///
+    /// # Cancel safety
+    /// The client is closed; only the waiting ends.
+    pub async fn shutdown(&self, limit: Duration) -> Result<(), StillPending> {
+        self.client.closed.store(true, Ordering::Release);
+        self.client.watchdog.close();
+        let mut pending = self.client.releases.pending();
+        let drained = tokio::time::timeout(limit, pending.wait_for(|pending| *pending == 0)).await;
+        match drained {
+            Ok(_) => Ok(()),
+            Err(_) => Err(StillPending {
+                releases: self.stats().releases,
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locks").field("id", &self.id()).finish()
+    }
+}
+
+/// How much a client keeps: all zero when nothing is waited for and nothing is being given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Names that acquires of this client wait for.
+    pub queues: usize,
+    /// Channels that it listens to.
+    pub subscriptions: usize,
+    /// Releases in the background that have no answer yet.
+    pub releases: usize,
+}
+
+/// A shutdown that could not wait for every release.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{releases} releases are not confirmed yet; they go on in the background")]
+pub struct StillPending {
+    /// How many.
+    pub releases: usize,
+}
+
+/// The settings of a client.
+#[derive(Clone)]
+#[must_use = "nothing is connected before build is awaited"]
+pub struct LocksBuilder {
+    url: String,
+    watchdog_time: Duration,
+    policy: RenewalPolicy,
+    command_timeout: Duration,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+impl Default for LocksBuilder {
+    fn default() -> Self {
+        LocksBuilder {
+            url: "redis://127.0.0.1/".into(),
+            watchdog_time: DEFAULT_WATCHDOG_TIME,
+            policy: RenewalPolicy::default(),
+            command_timeout: DEFAULT_COMMAND_TIMEOUT,
+            observer: None,
+        }
+    }
+}
+
+impl LocksBuilder {
+    /// One Redis server: `redis://host:port/db`, `redis://user:password@host/`, `unix:///path`. Default: `redis://127.0.0.1/`.
+    pub fn standalone(mut self, url: &str) -> Self {
+        self.url = url.to_owned();
+        self
+    }
+
+    /// How long Redis keeps a lock that is acquired without a lease time, if nobody renews it. It is renewed each third of it.
+    /// Default: 30 s, as in Redisson. A holder that crashes blocks others for up to this long.
+    pub fn watchdog_time(mut self, time: Duration) -> Self {
+        self.watchdog_time = time;
+        self
+    }
+
+    /// What a failed renewal leads to, unless an acquire says otherwise. Default: [`RenewalPolicy::deadline`].
+    pub fn renewal(mut self, policy: RenewalPolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// How long one command may take before its connection counts as silent and is replaced. Default: 3 s.
+    pub fn command_timeout(mut self, limit: Duration) -> Self {
+        self.command_timeout = limit;
+        self
+    }
+
+    /// Who hears of each renewal and each change of a lease. Default: nobody.
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
+    /// Checks the settings, connects and starts the watchdog's thread.
+    ///
+    /// # Errors
+    /// [`BuildError`].
+    ///
+    /// # Cancel safety
+    /// Nothing is left behind.
+    pub async fn build(self) -> Result<Locks, BuildError> {
+        let watchdog_time = crate::options::whole_millis(self.watchdog_time)?;
+        Timings::renewed(&self.policy, watchdog_time)?;
+        if self.command_timeout.is_zero() {
+            let refusal = "a command timeout of zero would let no command be answered; 3 s is the default";
+            return Err(InvalidTimes::new(refusal.into()).into());
+        }
+        let address = Address::parse(&self.url)?;
+        let wakeups = Arc::new(Wakeups::default());
+        let connection = Connection::new(address.clone(), self.command_timeout, wakeups.clone());
+        let until = clock::now().plus(self.command_timeout);
+        connection.open(until).await.map_err(|source| BuildError::Unreachable {
+            url: without_password(&self.url),
+            source,
+        })?;
+        let (releases, work) = Releases::new();
+        let watchdog = Watchdog::start(address, self.observer, work).map_err(BuildError::Thread)?;
+        Ok(Locks {
+            client: Arc::new(Client {
+                connection,
+                wakeups,
+                queues: LocalQueues::default(),
+                watchdog,
+                releases,
+                ids: HolderIds::new(),
+                watchdog_time,
+                policy: self.policy,
+                closed: AtomicBool::new(false),
+            }),
+        })
+    }
+}
+
+impl fmt::Debug for LocksBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocksBuilder")
+            .field("url", &without_password(&self.url))
+            .field("watchdog_time", &self.watchdog_time)
+            .field("policy", &self.policy)
+            .field("command_timeout", &self.command_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// As in Redisson, so that both sides of a shared lock behave alike.
+const DEFAULT_WATCHDOG_TIME: Duration = Duration::from_secs(30);
+/// As in Redisson.
+const DEFAULT_COMMAND_TIMEOUT: Duration = Duration::from_secs(3);

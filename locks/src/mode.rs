@@ -1,0 +1,125 @@
+//! How one kind of lock speaks to Redis: it builds calls, others send them. Pure, no I/O.
+
+mod reentrant;
+
+pub use reentrant::Reentrant;
+
+use std::fmt;
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::error::CallError;
+use crate::keys::{Channel, LockName};
+use crate::owner::HolderId;
+use crate::script::Call;
+
+/// One kind of lock over one name: its keys, scripts and channel.
+pub(crate) trait Mode: fmt::Debug + Send + Sync + 'static {
+    /// The name, which is also the key of the lock hash.
+    fn name(&self) -> &LockName;
+    /// Takes the lock, or raises the hold to this count. Harmless when run twice.
+    fn acquire(&self, holder: &HolderId, count: u32, lease: Duration) -> Call;
+    /// Lowers the hold to this count; 0 gives the lock back. Harmless when run twice.
+    fn release(&self, holder: &HolderId, count: u32) -> Call;
+    /// Where a release wakes this holder while it waits.
+    fn channel(&self, holder: &HolderId) -> Channel;
+}
+
+/// What an acquire script answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// The lock is held, with this count.
+    Granted { count: u32 },
+    /// Another holds it; asking again makes sense after this time, if no wake-up comes first.
+    Busy { retry_after: Duration },
+    /// The key has no time to live, so no lock of ours or of Redisson's.
+    NoTimeToLive,
+    /// A re-entry whose hold is gone. Nothing was created.
+    Gone,
+}
+
+/// What a release script answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Given {
+    /// This count is left; 0: the lock is free.
+    Left(u32),
+    /// The holder held nothing.
+    Missing,
+}
+
+/// Reads the answer of an acquire script; all kinds answer in one shape.
+pub(crate) fn attempt(script: &'static str, answer: Value) -> Result<Attempt, CallError> {
+    match pair(&answer) {
+        Some((1, count)) if count > 0 => Ok(Attempt::Granted { count: count as u32 }),
+        Some((0, -1)) => Ok(Attempt::NoTimeToLive),
+        // 0 or -2: it ends this very moment, so ask again.
+        Some((0, ttl)) => Ok(Attempt::Busy {
+            retry_after: Duration::from_millis(ttl.max(1) as u64),
+        }),
+        Some((-1, _)) => Ok(Attempt::Gone),
+        _ => Err(nonsense(script, &answer)),
+    }
+}
+
+/// Reads the answer of a release script; all kinds answer in one shape.
+pub(crate) fn given(script: &'static str, answer: Value) -> Result<Given, CallError> {
+    match pair(&answer) {
+        Some((-1, _)) => Ok(Given::Missing),
+        Some((left, _)) if left >= 0 => Ok(Given::Left(left as u32)),
+        _ => Err(nonsense(script, &answer)),
+    }
+}
+
+/// The error for an answer of another shape.
+pub(crate) fn nonsense(script: &'static str, answer: &Value) -> CallError {
+    let mut answer = format!("{answer:?}");
+    if let Some((cut, _)) = answer.char_indices().nth(120) {
+        answer.truncate(cut);
+    }
+    CallError::Nonsense { script, answer }
+}
+
+fn pair(answer: &Value) -> Option<(i64, i64)> {
+    match answer {
+        Value::Array(parts) => match parts.as_slice() {
+            [Value::Int(first), Value::Int(second)] => Some((*first, *second)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(first: i64, second: i64) -> Value {
+        Value::Array(vec![Value::Int(first), Value::Int(second)])
+    }
+
+    #[test]
+    fn every_answer_of_an_acquire_is_read() {
+        let read = |first, second| attempt("s", answer(first, second)).unwrap();
+        assert_eq!(read(1, 2), Attempt::Granted { count: 2 });
+        let busy = |ms| Attempt::Busy {
+            retry_after: Duration::from_millis(ms),
+        };
+        assert_eq!(read(0, 250), busy(250));
+        assert_eq!(read(0, 0), busy(1), "a TTL of 0 means: ask again");
+        assert_eq!(read(0, -2), busy(1));
+        assert_eq!(read(0, -1), Attempt::NoTimeToLive);
+        assert_eq!(read(-1, 0), Attempt::Gone);
+        assert!(attempt("s", answer(1, 0)).is_err());
+        assert!(attempt("s", Value::Okay).is_err());
+    }
+
+    #[test]
+    fn every_answer_of_a_release_is_read() {
+        let read = |first, second| given("s", answer(first, second)).unwrap();
+        assert_eq!(read(0, 3), Given::Left(0));
+        assert_eq!(read(2, 0), Given::Left(2));
+        assert_eq!(read(-1, 0), Given::Missing);
+        assert!(given("s", Value::Nil).is_err());
+    }
+}

@@ -1,0 +1,167 @@
+//! Who may hold a lock and re-enter it, and the ids by which Redis knows a hold.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use crate::keys::LockName;
+use crate::lease::Hold;
+
+/// Redis' name for one hold: `<client uuid>:<n>`, as Redisson writes it.
+///
+/// It is new for every outermost acquire and never used again, so a command of an earlier hold that runs late can touch
+/// nothing of a later one.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HolderId(Arc<str>);
+
+impl HolderId {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl fmt::Display for HolderId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for HolderId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The holder ids of one client.
+#[derive(Debug)]
+pub(crate) struct HolderIds {
+    client: String,
+    next: AtomicU64,
+}
+
+impl HolderIds {
+    pub(crate) fn new() -> Self {
+        HolderIds {
+            client: uuid::Uuid::new_v4().to_string(),
+            next: AtomicU64::new(1),
+        }
+    }
+
+    pub(crate) fn next(&self) -> HolderId {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        HolderId(format!("{}:{number}", self.client).into())
+    }
+
+    pub(crate) fn client(&self) -> &str {
+        &self.client
+    }
+}
+
+/// Who may hold a lock, and re-enter it: an explicit handle of the application.
+///
+/// Every plain acquire has an owner of its own, so two tasks are never re-entrant to each other by accident. To re-enter,
+/// pass one owner to both acquires, or use [`Lease::reenter`](crate::Lease::reenter). Clones are the same owner.
+#[derive(Clone, Default)]
+pub struct Owner {
+    places: Arc<Mutex<HashMap<LockName, Arc<Place>>>>,
+}
+
+/// An owner's place at one lock. Its acquires there go one after the other, so that the second finds the hold of the first.
+pub(crate) struct Place {
+    turn: tokio::sync::Mutex<()>,
+    hold: Mutex<Weak<Hold>>,
+}
+
+impl Place {
+    pub(crate) async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.turn.lock().await
+    }
+
+    pub(crate) fn try_turn(&self) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        self.turn.try_lock().ok()
+    }
+
+    /// The hold that a further acquire re-enters.
+    pub(crate) fn hold(&self) -> Option<Arc<Hold>> {
+        lock(&self.hold).upgrade().filter(|hold| hold.is_open())
+    }
+
+    pub(crate) fn set(&self, hold: &Arc<Hold>) {
+        *lock(&self.hold) = Arc::downgrade(hold);
+    }
+}
+
+impl Owner {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// The owner's place at a lock; places whose hold has ended are swept on the way.
+    pub(crate) fn place(&self, name: &LockName) -> Arc<Place> {
+        let mut places = lock(&self.places);
+        if places.len() >= 32 && places.len().is_power_of_two() {
+            places.retain(|_, place| Arc::strong_count(place) > 1 || place.hold().is_some());
+        }
+        let place = places.entry(name.clone()).or_insert_with(|| {
+            Arc::new(Place {
+                turn: tokio::sync::Mutex::new(()),
+                hold: Mutex::new(Weak::new()),
+            })
+        });
+        place.clone()
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let places = lock(&self.places);
+        f.debug_struct("Owner").field("locks", &places.len()).finish()
+    }
+}
+
+impl PartialEq for Owner {
+    /// Whether both are the same owner.
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.places, &other.places)
+    }
+}
+
+impl Eq for Owner {}
+
+/// A lock that is never poisoned: nothing that can panic runs under it.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holder_ids_are_never_the_same_twice() {
+        let ids = HolderIds::new();
+        let (first, second) = (ids.next(), ids.next());
+        assert_ne!(first, second);
+        let text = first.to_string();
+        let (client, number) = text.rsplit_once(':').unwrap();
+        assert_eq!((client.len(), number), (36, "1"));
+        assert_eq!(client, ids.client());
+    }
+
+    #[test]
+    fn two_owners_are_two_and_a_clone_is_the_same() {
+        let owner = Owner::new();
+        assert_eq!(owner, owner.clone());
+        assert_ne!(owner, Owner::new());
+    }
+
+    #[test]
+    fn an_owner_forgets_places_it_does_not_hold() {
+        let owner = Owner::new();
+        for n in 0..10_000 {
+            owner.place(&format!("name:{n}").into());
+        }
+        assert!(lock(&owner.places).len() <= 64);
+    }
+}

@@ -1,0 +1,128 @@
+//! Giving locks back: at once where the caller waits, in the background where it left, and again until Redis has answered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, mpsc, watch};
+
+use crate::clock;
+use crate::error::CallError;
+use crate::lease::Hold;
+use crate::mode::{self, Given};
+
+/// Brings the hold count in Redis down to the number of leases that are alive. Dropped before Redis has answered, it goes on in
+/// the background.
+///
+/// It also withdraws an acquire whose outcome is unknown: that hold has no leases, so all it may have taken is given back.
+pub(crate) struct Release {
+    hold: Arc<Hold>,
+    sent: u32,
+    done: bool,
+}
+
+impl Release {
+    pub(crate) fn new(hold: Arc<Hold>) -> Self {
+        Release {
+            hold,
+            sent: 0,
+            done: false,
+        }
+    }
+
+    /// Asks Redis once. Harmless when repeated: the count is absolute, and the holder id is never used again.
+    pub(crate) async fn attempt(&mut self) -> Result<Given, CallError> {
+        let hold = self.hold.clone();
+        let _turn = hold.turn.lock().await;
+        let call = hold.mode.release(&hold.holder, hold.leases());
+        let connection = &hold.client.connection;
+        let until = clock::now().plus(connection.command_timeout());
+        self.sent += 1;
+        let result = connection.run(&call, until).await;
+        if let Err(CallError::Unreachable { .. }) = result {
+            self.sent -= 1;
+        }
+        let result = result.and_then(|answer| mode::given(call.text.name, answer));
+        // What cannot be repeated with success is over as well: the lock ends with its lease time.
+        self.done = !result.as_ref().is_err_and(CallError::is_retryable);
+        result
+    }
+
+    /// Whether Redis may have been told more than once.
+    pub(crate) fn was_repeated(&self) -> bool {
+        self.sent > 1
+    }
+}
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        if !self.done {
+            let release = Release {
+                hold: self.hold.clone(),
+                sent: self.sent,
+                done: true,
+            };
+            self.hold.client.releases.push(release);
+        }
+    }
+}
+
+/// The queue of releases that nobody waits for.
+#[derive(Debug)]
+pub(crate) struct Releases {
+    queue: mpsc::UnboundedSender<Release>,
+    pending: watch::Sender<usize>,
+}
+
+impl Releases {
+    /// The queue and the work behind it, which runs on the watchdog's runtime.
+    pub(crate) fn new() -> (Self, impl Future<Output = ()>) {
+        let (queue, releases) = mpsc::unbounded_channel();
+        let pending = watch::Sender::new(0);
+        (
+            Releases {
+                queue,
+                pending: pending.clone(),
+            },
+            work(releases, pending),
+        )
+    }
+
+    fn push(&self, release: Release) {
+        self.pending.send_modify(|pending| *pending += 1);
+        if self.queue.send(release).is_err() {
+            // The worker ends with the client only, and the release holds the client.
+            self.pending.send_modify(|pending| *pending -= 1);
+        }
+    }
+
+    /// How many releases have no answer yet.
+    pub(crate) fn pending(&self) -> watch::Receiver<usize> {
+        self.pending.subscribe()
+    }
+}
+
+async fn work(mut releases: mpsc::UnboundedReceiver<Release>, pending: watch::Sender<usize>) {
+    let places = Arc::new(Semaphore::new(AT_ONCE));
+    while let Some(mut release) = releases.recv().await {
+        let Ok(place) = places.clone().acquire_owned().await else {
+            return;
+        };
+        let pending = pending.clone();
+        tokio::spawn(async move {
+            let mut pause = FIRST_PAUSE;
+            while release.attempt().await.is_err_and(|error| error.is_retryable()) {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+            release.done = true;
+            drop((release, place));
+            pending.send_modify(|pending| *pending -= 1);
+        });
+    }
+}
+
+/// How many releases are under way at once: enough to keep a link busy, few enough not to flood a Redis that comes back.
+const AT_ONCE: usize = 64;
+/// Between tries while Redis does not answer.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);

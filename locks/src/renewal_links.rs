@@ -1,0 +1,169 @@
+//! The watchdog's links to Redis: one in use, and a second for when the first falls silent.
+//!
+//! A renewal may run twice or late without harm, so no fence is needed here: an attempt that got no answer in time is still
+//! listened to while the next one goes out on the other link.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+use crate::connection::{Address, Link};
+use crate::error::CallError;
+use crate::lease::FailureCause;
+use crate::owner::HolderId;
+use crate::renewal::Answer;
+use crate::script::Call;
+use crate::watchdog::answers;
+
+/// A renewal script over some locks, on its way.
+pub(crate) struct Batch {
+    pub(crate) call: Call,
+    /// Whose attempt it carries, in the order of the script.
+    pub(crate) attempts: Vec<(HolderId, u64)>,
+    /// How long an answer is of use.
+    pub(crate) listen: Duration,
+}
+
+/// What a batch came to: one answer an attempt.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    link: usize,
+    answered: bool,
+    pub(crate) attempts: Vec<(HolderId, u64)>,
+    pub(crate) answers: Vec<Answer>,
+}
+
+/// The two links.
+pub(crate) struct Links {
+    address: Address,
+    slots: [Slot; 2],
+    current: usize,
+    outcomes: mpsc::UnboundedSender<Outcome>,
+}
+
+#[derive(Default)]
+struct Slot {
+    link: Arc<Mutex<Option<Link>>>,
+    /// An attempt on it got no answer in time.
+    suspect: bool,
+    under_way: Vec<AbortHandle>,
+}
+
+impl Links {
+    pub(crate) fn new(address: Address, outcomes: mpsc::UnboundedSender<Outcome>) -> Self {
+        Links {
+            address,
+            slots: Default::default(),
+            current: 0,
+            outcomes,
+        }
+    }
+
+    /// Opens the link in use ahead of the first renewal.
+    pub(crate) fn warm_up(&mut self) {
+        let slot = &self.slots[self.current];
+        // Locked: it is being opened already.
+        let is_open = slot.link.try_lock().map_or(true, |link| link.is_some());
+        if !is_open {
+            let (link, address) = (slot.link.clone(), self.address.clone());
+            tokio::spawn(async move { open(&link, &address).await.map(|_| ()) });
+        }
+    }
+
+    /// The link for the next attempts: not one that has fallen silent. If both have, the older one is given up for a new one.
+    pub(crate) fn pick(&mut self) -> usize {
+        if self.slots[self.current].suspect {
+            self.current = 1 - self.current;
+            let slot = &mut self.slots[self.current];
+            if slot.suspect {
+                for task in slot.under_way.drain(..) {
+                    task.abort();
+                }
+                *slot = Slot::default();
+            }
+        }
+        self.current
+    }
+
+    /// An attempt on this link got no answer in time.
+    pub(crate) fn suspect(&mut self, link: usize) {
+        self.slots[link].suspect = true;
+    }
+
+    /// An answer, or the end, of a batch.
+    pub(crate) fn heard(&mut self, outcome: &Outcome) {
+        if outcome.answered {
+            self.slots[outcome.link].suspect = false;
+        }
+    }
+
+    /// Sends a batch on the link in use.
+    pub(crate) fn send(&mut self, batch: Batch) {
+        let index = self.current;
+        let slot = &mut self.slots[index];
+        let (link, address, outcomes) = (slot.link.clone(), self.address.clone(), self.outcomes.clone());
+        let task = tokio::spawn(async move {
+            let result = match timeout(batch.listen, run(&link, &address, &batch)).await {
+                Ok(result) => result,
+                Err(_) => Err(FailureCause::Unanswered),
+            };
+            let answered = matches!(result, Ok(_) | Err(FailureCause::Refused(_)));
+            let answers = result.unwrap_or_else(|cause| vec![Answer::Failed(cause); batch.attempts.len()]);
+            // The watchdog may have ended; then nobody wants to know.
+            let _ = outcomes.send(Outcome {
+                link: index,
+                answered,
+                attempts: batch.attempts,
+                answers,
+            });
+        });
+        slot.under_way.retain(|task| !task.is_finished());
+        slot.under_way.push(task.abort_handle());
+    }
+}
+
+async fn run(slot: &Mutex<Option<Link>>, address: &Address, batch: &Batch) -> Result<Vec<Answer>, FailureCause> {
+    let link = open(slot, address).await.map_err(cause)?;
+    match link.run(&batch.call).await {
+        Ok(reply) => {
+            let nonsense = || FailureCause::Refused("an answer that makes no sense".into());
+            answers(reply, batch.attempts.len()).ok_or_else(nonsense)
+        }
+        Err(error) => {
+            if error.outcome_unknown() {
+                *slot.lock().await = None;
+            }
+            Err(cause(error))
+        }
+    }
+}
+
+/// The slot's link, opened anew if there is none or it was closed.
+async fn open(slot: &Mutex<Option<Link>>, address: &Address) -> Result<Link, CallError> {
+    let mut slot = slot.lock().await;
+    if let Some(link) = slot.as_ref().filter(|link| link.is_alive()) {
+        return Ok(link.clone());
+    }
+    // The attempt's own time limit ends earlier; this one only frees the slot.
+    let link = Link::open(address, OPEN_LIMIT).await?;
+    *slot = Some(link.clone());
+    Ok(link)
+}
+
+fn cause(error: CallError) -> FailureCause {
+    match error {
+        CallError::Unreachable { .. } => FailureCause::Unreachable,
+        CallError::Refused { code, .. } => FailureCause::Refused(code),
+        CallError::Denied { code, script, .. } => {
+            tracing::error!(script, %code, "Redis does not let this user renew locks; check the user name, password and ACL");
+            FailureCause::Refused(code)
+        }
+        _ => FailureCause::Unanswered,
+    }
+}
+
+/// How long opening a link may take before the next attempt starts afresh.
+const OPEN_LIMIT: Duration = Duration::from_secs(3);

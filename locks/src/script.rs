@@ -1,0 +1,242 @@
+//! The catalog: one [`Script`] for each file of `lua/`, with its number of keys and arguments as its type.
+
+use std::sync::OnceLock;
+
+/// A Lua script of the catalog with `K` keys and `A` arguments.
+#[derive(Debug)]
+pub(crate) struct Script<const K: usize, const A: usize> {
+    text: Text,
+}
+
+/// A script over many locks: `K` keys and `A` arguments for all, then one of each for every lock.
+#[derive(Debug)]
+pub(crate) struct BatchScript<const K: usize, const A: usize> {
+    text: Text,
+}
+
+/// A script's name, source and hash.
+#[derive(Debug)]
+pub(crate) struct Text {
+    pub(crate) name: &'static str,
+    pub(crate) body: &'static str,
+    sha: OnceLock<String>,
+}
+
+impl Text {
+    const fn new(name: &'static str, body: &'static str) -> Self {
+        Text {
+            name,
+            body,
+            sha: OnceLock::new(),
+        }
+    }
+
+    /// The SHA-1 of the body, by which EVALSHA finds it.
+    pub(crate) fn sha(&self) -> &str {
+        self.sha
+            .get_or_init(|| redis::Script::new(self.body).get_hash().to_owned())
+    }
+}
+
+/// One script call, ready to be sent: EVALSHA with its keys and arguments.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) text: &'static Text,
+    pub(crate) command: redis::Cmd,
+}
+
+impl Call {
+    fn new(text: &'static Text, keys: usize) -> Self {
+        let mut command = redis::Cmd::new();
+        command.arg("EVALSHA").arg(text.sha()).arg(keys);
+        Call { text, command }
+    }
+
+    /// The same call with the script's body, for a server that does not know the hash.
+    pub(crate) fn with_body(&self) -> redis::Cmd {
+        let mut command = redis::Cmd::new();
+        command.arg("EVAL").arg(self.text.body);
+        for arg in self.command.args_iter().skip(2) {
+            match arg {
+                redis::Arg::Simple(bytes) => command.arg(bytes),
+                _ => unreachable!("a call has plain arguments only: it is built by this module"),
+            };
+        }
+        command
+    }
+}
+
+/// A key or an argument of a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Value<'a> {
+    /// As it is.
+    Bytes(&'a [u8]),
+    /// In decimal.
+    Number(u64),
+}
+
+impl Value<'_> {
+    fn push(self, command: &mut redis::Cmd) {
+        match self {
+            Value::Bytes(bytes) => command.arg(bytes),
+            Value::Number(number) => command.arg(number),
+        };
+    }
+}
+
+impl<const K: usize, const A: usize> Script<K, A> {
+    const fn new(name: &'static str, body: &'static str) -> Self {
+        Script {
+            text: Text::new(name, body),
+        }
+    }
+
+    /// A call of this script.
+    pub(crate) fn call(&'static self, keys: [&[u8]; K], args: [Value<'_>; A]) -> Call {
+        let mut call = Call::new(&self.text, K);
+        for key in keys {
+            call.command.arg(key);
+        }
+        for arg in args {
+            arg.push(&mut call.command);
+        }
+        call
+    }
+}
+
+impl<const K: usize, const A: usize> BatchScript<K, A> {
+    const fn new(name: &'static str, body: &'static str) -> Self {
+        BatchScript {
+            text: Text::new(name, body),
+        }
+    }
+
+    /// A call of this script over these locks, each a key and an argument.
+    pub(crate) fn call<'a>(
+        &'static self,
+        keys: [&[u8]; K],
+        args: [Value<'_>; A],
+        locks: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])> + Clone,
+    ) -> Call {
+        let mut call = Call::new(&self.text, K + locks.len());
+        for key in keys {
+            call.command.arg(key);
+        }
+        for (key, _) in locks.clone() {
+            call.command.arg(key);
+        }
+        for arg in args {
+            arg.push(&mut call.command);
+        }
+        for (_, arg) in locks {
+            call.command.arg(arg);
+        }
+        call
+    }
+}
+
+macro_rules! catalog {
+    ($($(#[$doc:meta])* $name:ident: $kind:ident<$keys:literal, $args:literal> = $file:literal;)*) => {
+        $($(#[$doc])* pub(crate) static $name: $kind<$keys, $args> =
+            $kind::new($file, include_str!(concat!("../lua/", $file, ".lua")));)*
+
+        #[cfg(test)]
+        const CATALOG: &[(&str, &str, &str, usize, usize)] = &[
+            $((stringify!($kind), $file, include_str!(concat!("../lua/", $file, ".lua")), $keys, $args),)*
+        ];
+    };
+}
+
+catalog! {
+    /// Takes a reentrant lock or raises its hold.
+    REENTRANT_ACQUIRE: Script<1, 3> = "reentrant_acquire";
+    /// Lowers a reentrant lock's hold, to nothing if told so.
+    REENTRANT_RELEASE: Script<1, 3> = "reentrant_release";
+    /// Keeps holds alive.
+    RENEW: BatchScript<1, 1> = "renew";
+    /// Tells who holds a lock.
+    INSPECT: Script<1, 0> = "inspect";
+    /// Takes a lock away from its holder.
+    FORCE_RELEASE: Script<1, 1> = "force_release";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The numbers that a header documents: `KEYS[2]` is 2, and `KEYS[2..]` a list from 2 on.
+    fn documented(body: &str, what: &str) -> (Vec<usize>, Option<usize>) {
+        let mut single = Vec::new();
+        let mut list = None;
+        for line in body.lines().take_while(|line| line.starts_with("--")) {
+            let Some(rest) = line.strip_prefix(&format!("-- {what}[")) else {
+                continue;
+            };
+            let (number, _) = rest.split_once(']').unwrap();
+            match number.strip_suffix("..") {
+                Some(from) => list = Some(from.parse().unwrap()),
+                None => single.push(number.parse().unwrap()),
+            }
+        }
+        (single, list)
+    }
+
+    /// The largest index of `KEYS[n]` or `ARGV[n]` that the code itself uses.
+    fn used(body: &str, what: &str) -> usize {
+        let code = body.lines().filter(|line| !line.starts_with("--"));
+        code.flat_map(|line| line.split(&format!("{what}[")).skip(1).collect::<Vec<_>>())
+            .filter_map(|rest| rest.split(']').next()?.parse().ok())
+            .max()
+            .unwrap_or(0)
+    }
+
+    #[test]
+    fn every_header_tells_the_keys_and_arguments_that_the_type_has() {
+        for (kind, name, body, keys, args) in CATALOG {
+            for (what, count) in [("KEYS", *keys), ("ARGV", *args)] {
+                let (single, list) = documented(body, what);
+                assert_eq!(single, (1..=count).collect::<Vec<_>>(), "{name}: {what}");
+                let expected = (*kind == "BatchScript").then_some(count + 1);
+                assert_eq!(list, expected, "{name}: {what} list");
+                assert!(used(body, what) <= count, "{name} uses a {what} that its header lacks");
+            }
+            assert!(body.starts_with(&format!("-- {name}: ")), "{name}: first line");
+            assert!(body.contains("-- Returns  "), "{name}: Returns");
+        }
+    }
+
+    #[test]
+    fn every_file_of_lua_is_in_the_catalog() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/lua");
+        let mut files: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        let mut known: Vec<String> = CATALOG.iter().map(|(_, name, ..)| format!("{name}.lua")).collect();
+        files.sort();
+        known.sort();
+        assert_eq!(files, known);
+    }
+
+    #[test]
+    fn a_call_with_its_body_has_the_same_keys_and_arguments() {
+        let call = REENTRANT_RELEASE.call(
+            [b"lock"],
+            [Value::Bytes(b"id:1"), Value::Number(0), Value::Bytes(b"ch")],
+        );
+        let args = |command: &redis::Cmd| -> Vec<Vec<u8>> {
+            let plain = |arg| match arg {
+                redis::Arg::Simple(bytes) => <[u8]>::to_vec(bytes),
+                _ => panic!("a plain argument"),
+            };
+            command.args_iter().map(plain).collect()
+        };
+        let (by_hash, by_body) = (args(&call.command), args(&call.with_body()));
+        assert_eq!(by_hash[2..], by_body[2..]);
+        assert_eq!(
+            by_hash[2..],
+            [b"1".to_vec(), b"lock".into(), b"id:1".into(), b"0".into(), b"ch".into()]
+        );
+        assert_eq!(by_body[1], REENTRANT_RELEASE.text.body.as_bytes());
+    }
+}

@@ -1,0 +1,312 @@
+//! The watchdog: one thread with a runtime and links of its own, which renews the holds of a client and watches their deadlines.
+//!
+//! It drives the state machine of [`crate::renewal`] and decides nothing itself. Being apart from the user's runtime, it is not
+//! held up by blocking code there. The releases that nobody waits for run here too.
+
+use std::collections::{BTreeSet, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::clock::{self, Moment};
+use crate::connection::Address;
+use crate::events::{Event as Told, EventKind, Observer};
+use crate::keys;
+use crate::lease::{Hold, LeaseState, LostReason};
+use crate::owner::HolderId;
+use crate::release::Release;
+use crate::renewal::{Action, Answer, Attempt, Event, Renewal};
+use crate::renewal_links::{Batch, Links, Outcome};
+use crate::script::{RENEW, Value};
+
+/// What the watchdog is told.
+enum Command {
+    Watch(Arc<Hold>, Box<Renewal>),
+    Tell(HolderId, Event),
+    Close,
+}
+
+/// The client's end of the watchdog. The thread ends when it is gone.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    commands: mpsc::UnboundedSender<Command>,
+}
+
+impl Watchdog {
+    /// Starts the thread; `releases` runs beside the renewals.
+    pub(crate) fn start(
+        address: Address,
+        observer: Option<Arc<dyn Observer>>,
+        releases: impl Future<Output = ()> + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let (commands, received) = mpsc::unbounded_channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        std::thread::Builder::new()
+            .name("leasehold-watchdog".into())
+            .spawn(move || {
+                runtime.block_on(async move {
+                    let releases = tokio::spawn(releases);
+                    Loop::new(address, observer).run(received).await;
+                    // The client is gone, so nothing new can come; what is under way ends first.
+                    let _ = releases.await;
+                });
+            })?;
+        Ok(Watchdog { commands })
+    }
+
+    /// Watches a hold from now on.
+    pub(crate) fn watch(&self, hold: Arc<Hold>, renewal: Renewal) {
+        self.send(Command::Watch(hold, Box::new(renewal)));
+    }
+
+    /// Tells what happened to a hold.
+    pub(crate) fn tell(&self, holder: &HolderId, event: Event) {
+        self.send(Command::Tell(holder.clone(), event));
+    }
+
+    /// Ends every hold: the client is being shut down.
+    pub(crate) fn close(&self) {
+        self.send(Command::Close);
+    }
+
+    fn send(&self, command: Command) {
+        // The thread lives as long as this sender does.
+        let _ = self.commands.send(command);
+    }
+}
+
+struct Entry {
+    hold: Arc<Hold>,
+    renewal: Renewal,
+    wakes: Moment,
+    /// The link of the newest attempt.
+    link: usize,
+}
+
+struct Loop {
+    entries: HashMap<HolderId, Entry>,
+    /// Who wants to be woken when.
+    timers: BTreeSet<(Moment, HolderId)>,
+    links: Links,
+    outcomes: mpsc::UnboundedReceiver<Outcome>,
+    outbox: Vec<(Arc<Hold>, Attempt, Duration)>,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+impl Loop {
+    fn new(address: Address, observer: Option<Arc<dyn Observer>>) -> Self {
+        let (sender, outcomes) = mpsc::unbounded_channel();
+        Loop {
+            entries: HashMap::new(),
+            timers: BTreeSet::new(),
+            links: Links::new(address, sender),
+            outcomes,
+            outbox: Vec::new(),
+            observer,
+        }
+    }
+
+    async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
+        loop {
+            let sleep = self.next_wake();
+            tokio::select! {
+                biased;
+                Some(outcome) = self.outcomes.recv() => self.settle(outcome),
+                command = commands.recv() => match command {
+                    Some(command) => self.obey(command),
+                    None => return,
+                },
+                () = tokio::time::sleep(sleep) => {}
+            }
+            // Whatever else has come meanwhile is dealt with before anything is sent, so that it shares a batch.
+            while let Ok(outcome) = self.outcomes.try_recv() {
+                self.settle(outcome);
+            }
+            while let Ok(command) = commands.try_recv() {
+                self.obey(command);
+            }
+            self.wake_due();
+            self.send();
+        }
+    }
+
+    fn next_wake(&self) -> Duration {
+        let next = self.timers.first().map_or(Moment::NEVER, |(at, _)| *at);
+        // Timers stop while the machine sleeps and the boot-time clock does not: look at it now and then.
+        next.since(clock::now()).min(LONGEST_SLEEP)
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Watch(hold, renewal) => {
+                let holder = hold.holder.clone();
+                let entry = Entry {
+                    hold,
+                    wakes: renewal.wakes(),
+                    renewal: *renewal,
+                    link: 0,
+                };
+                self.timers.insert((entry.wakes, holder.clone()));
+                self.entries.insert(holder, entry);
+                self.links.warm_up();
+            }
+            Command::Tell(holder, event) => self.step(&holder, event),
+            Command::Close => {
+                let holders: Vec<HolderId> = self.entries.keys().cloned().collect();
+                for holder in holders {
+                    self.step(&holder, Event::End(LostReason::ClientClosed));
+                }
+            }
+        }
+    }
+
+    fn wake_due(&mut self) {
+        let now = clock::now();
+        while let Some((at, holder)) = self.timers.first().cloned() {
+            if at > now {
+                return;
+            }
+            self.step(&holder, Event::Due);
+            // A step that left its timer where it was would be woken for ever.
+            if self.timers.first() == Some(&(at, holder)) {
+                self.timers.pop_first();
+            }
+        }
+    }
+
+    fn settle(&mut self, outcome: Outcome) {
+        self.links.heard(&outcome);
+        for ((holder, number), answer) in outcome.attempts.into_iter().zip(outcome.answers) {
+            self.step(&holder, Event::Answered { number, answer });
+        }
+    }
+
+    fn step(&mut self, holder: &HolderId, event: Event) {
+        let Some(entry) = self.entries.get_mut(holder) else {
+            return;
+        };
+        let now = clock::now();
+        let timed_out = event == Event::Due;
+        let mut actions = Vec::new();
+        entry.renewal.step(event, now, fastrand::f64(), &mut actions);
+        let wakes = entry.renewal.wakes();
+        if wakes != entry.wakes {
+            self.timers.remove(&(entry.wakes, holder.clone()));
+            if wakes != Moment::NEVER {
+                self.timers.insert((wakes, holder.clone()));
+            }
+            entry.wakes = wakes;
+        }
+        for action in actions {
+            self.act(holder, action, now, timed_out);
+        }
+    }
+
+    fn act(&mut self, holder: &HolderId, action: Action, now: Moment, timed_out: bool) {
+        let Some(entry) = self.entries.get_mut(holder) else {
+            return;
+        };
+        let hold = entry.hold.clone();
+        match action {
+            Action::Send(attempt) => {
+                entry.link = self.links.pick();
+                self.outbox.push((hold, attempt, entry.renewal.lease()));
+            }
+            Action::Trust(until) => hold.trust(until),
+            Action::Tell(state) => {
+                let kind = match &state {
+                    LeaseState::AtRisk { cause, .. } => Some(EventKind::AtRisk { cause: cause.clone() }),
+                    LeaseState::Lost(reason) => Some(EventKind::Lost { reason: *reason }),
+                    _ => None,
+                };
+                if hold.tell(state)
+                    && let Some(kind) = kind
+                {
+                    if let EventKind::Lost { reason } = &kind {
+                        tracing::warn!(name = %hold.mode.name(), holder = %hold.holder, %reason, "lease lost");
+                    }
+                    self.observe(&hold, now, kind);
+                }
+            }
+            Action::Recovered => self.observe(&hold, now, EventKind::Recovered),
+            Action::Failed { sent, cause } => {
+                if timed_out {
+                    self.links.suspect(entry.link);
+                }
+                tracing::debug!(name = %hold.mode.name(), holder = %hold.holder, ?cause, "renewal failed");
+                self.observe(&hold, now, EventKind::RenewalFailed { sent, cause });
+            }
+            Action::Renewed { sent } => self.observe(&hold, now, EventKind::Renewed { sent }),
+            Action::CleanUp => drop(Release::new(hold)),
+            Action::Forget => {
+                self.timers.remove(&(entry.wakes, holder.clone()));
+                self.entries.remove(holder);
+            }
+        }
+    }
+
+    fn observe(&self, hold: &Hold, at: Moment, kind: EventKind) {
+        let Some(observer) = &self.observer else {
+            return;
+        };
+        let event = Told {
+            name: hold.mode.name().clone(),
+            holder: hold.holder.clone(),
+            at,
+            kind,
+        };
+        if catch_unwind(AssertUnwindSafe(|| observer.event(&event))).is_err() {
+            tracing::error!("the observer of a client has panicked; renewal goes on");
+        }
+    }
+
+    /// Sends what is due, in batches of one lease time each.
+    fn send(&mut self) {
+        self.outbox.sort_by_key(|(_, _, lease)| *lease);
+        let outbox = std::mem::take(&mut self.outbox);
+        let same_lease = outbox.chunk_by(|(_, _, one), (_, _, other)| one == other);
+        for batch in same_lease.flat_map(|same| same.chunks(MOST_IN_A_BATCH)) {
+            let Some((first, _, lease)) = batch.first() else {
+                continue;
+            };
+            let locks = batch
+                .iter()
+                .map(|(hold, ..)| (hold.mode.name().as_bytes(), hold.holder.as_bytes()));
+            let call = RENEW.call(
+                [&keys::guard(first.mode.name())],
+                [Value::Number(crate::options::lease_millis(*lease))],
+                locks,
+            );
+            self.links.send(Batch {
+                call,
+                attempts: batch
+                    .iter()
+                    .map(|(hold, attempt, _)| (hold.holder.clone(), attempt.number))
+                    .collect(),
+                listen: *lease,
+            });
+        }
+    }
+}
+
+/// How the answers of a batch read, one for each lock.
+pub(crate) fn answers(reply: redis::Value, locks: usize) -> Option<Vec<Answer>> {
+    let redis::Value::Array(results) = reply else {
+        return None;
+    };
+    let read = results.into_iter().map(|result| match result {
+        redis::Value::Int(1) => Some(Answer::Yes),
+        redis::Value::Int(0) => Some(Answer::No),
+        redis::Value::Int(2) => Some(Answer::Clobbered),
+        _ => None,
+    });
+    read.collect::<Option<Vec<_>>>()
+        .filter(|answers| answers.len() == locks)
+}
+
+/// More in one script gains nothing and keeps other commands waiting: 100 take 0.7-1.5 ms (shared/design/PROTOCOL.md).
+const MOST_IN_A_BATCH: usize = 100;
+/// After a suspend the deadlines are looked at again within this time.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
