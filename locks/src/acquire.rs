@@ -13,6 +13,7 @@ use crate::options::{AcquireOptions, Terms};
 use crate::owner::Place;
 use crate::release::Release;
 use crate::renewal::{Event, Renewal};
+use crate::wakeup::Wakeup;
 
 /// Acquires, waiting for the lock if need be.
 pub(crate) async fn acquire(
@@ -37,8 +38,11 @@ pub(crate) async fn acquire(
         .map_err(|_| patience.over_in_queue(&queued))?;
     let mut attempting = Attempting::new(&client, &mode, &terms);
     patience.failing_since = queued.trouble().map(|trouble| trouble.since);
-    let mut wakeup = None;
+    let mut wakeup: Option<Wakeup> = None;
     loop {
+        if let Some(wakeup) = &wakeup {
+            wakeup.take();
+        }
         let result = attempting.attempt(patience.attempt_until()).await;
         queued.set_trouble(result.as_ref().err().map(|error| Trouble {
             since: patience.failing_since.unwrap_or_else(clock::now),
@@ -61,11 +65,11 @@ pub(crate) async fn acquire(
             // Subscribe, then attempt again: a release between the two would otherwise go unheard.
             None => {
                 let mut joined = client.wakeups.join(mode.channel(attempting.holder()));
-                joined.ready(patience.left()).await;
+                joined.ready(patience.subscribing()).await;
                 wakeup = Some(joined);
             }
             // A link was lost: hear again before relying on it.
-            Some(wakeup) if wakeup.is_pending() => wakeup.ready(patience.left()).await,
+            Some(wakeup) if wakeup.is_pending() => wakeup.ready(patience.subscribing()).await,
             Some(wakeup) => wakeup.wait(retry_after.min(patience.left())).await,
         }
         if patience.is_over() {
@@ -312,6 +316,11 @@ impl<'a> Patience<'a> {
 
     fn left(&self) -> Duration {
         self.end().since(clock::now())
+    }
+
+    /// How long a subscription may take before the lock is asked for again without it.
+    fn subscribing(&self) -> Duration {
+        self.left().min(self.command_timeout)
     }
 
     fn is_over(&self) -> bool {

@@ -60,7 +60,8 @@ pub(crate) fn without_password(url: &str) -> String {
 pub(crate) struct Link {
     redis: MultiplexedConnection,
     alive: Arc<AtomicBool>,
-    identity: Identity,
+    /// `None` if this user may not ask for it.
+    identity: Option<Identity>,
 }
 
 /// By which the server knows a link. A restarted server counts its clients anew, so the run belongs to it.
@@ -95,27 +96,33 @@ impl Link {
             .client
             .get_multiplexed_async_connection_with_config(&config)
             .await?;
-        // The handshake of the client is done; both questions travel together.
-        let (mut first, mut second) = (redis.clone(), redis.clone());
+        let mut link = Link {
+            redis,
+            alive,
+            identity: None,
+        };
+        link.identity = link.identify().await?;
+        Ok(link)
+    }
+
+    async fn identify(&self) -> Result<Option<Identity>, RedisError> {
         let mut id = redis::cmd("CLIENT");
         id.arg("ID");
         let mut info = redis::cmd("INFO");
         info.arg("server");
-        let (id, info) = tokio::join!(first.send_packed_command(&id), second.send_packed_command(&info));
-        let client: i64 = redis::from_redis_value(id?.extract_error()?)?;
-        let info: String = redis::from_redis_value(info?.extract_error()?)?;
-        let run = info
-            .lines()
-            .find_map(|line| line.strip_prefix("run_id:"))
-            .unwrap_or_default();
-        Ok(Link {
-            redis,
-            alive,
-            identity: Identity {
-                run: run.to_owned(),
-                client,
-            },
-        })
+        let answers = tokio::join!(self.send(&id), self.send(&info));
+        let (id, info) = match answers {
+            (Ok(id), Ok(info)) => (id, info),
+            // An answer, if only a refusal: the link works, it just cannot be named.
+            (Err(error), _) | (_, Err(error)) if error.code().is_some() => return Ok(None),
+            (Err(error), _) | (_, Err(error)) => return Err(error),
+        };
+        let info: String = redis::from_redis_value(info)?;
+        let run = info.lines().find_map(|line| line.strip_prefix("run_id:"));
+        Ok(Some(Identity {
+            run: run.unwrap_or_default().to_owned(),
+            client: redis::from_redis_value(id)?,
+        }))
     }
 
     /// Whether the link has not been closed yet, as far as is known.
@@ -137,9 +144,15 @@ impl Link {
         redis.send_packed_command(command).await?.extract_error()
     }
 
-    /// Ends links on the server. What was in flight on them has run, or never will.
-    async fn fence(&self, doomed: &[Identity]) -> Result<(), RedisError> {
-        for old in doomed.iter().filter(|old| old.run == self.identity.run) {
+    /// Ends links on the server. What was in flight on them has run, or never will. A restarted server has ended them itself.
+    async fn fence(&self, doomed: &[Option<Identity>]) -> Result<(), RedisError> {
+        for old in doomed {
+            let (Some(old), Some(own)) = (old, &self.identity) else {
+                return Err((redis::ErrorKind::Client, "this user may not run CLIENT ID and INFO").into());
+            };
+            if old.run != own.run {
+                continue;
+            }
             let mut kill = redis::cmd("CLIENT");
             kill.arg("KILL").arg("ID").arg(old.client);
             self.send(&kill).await?;
@@ -169,7 +182,7 @@ struct State {
     link: Option<(u64, Link)>,
     generation: u64,
     /// Links that were given up and are not fenced yet.
-    doomed: Vec<Identity>,
+    doomed: Vec<Option<Identity>>,
     warned: bool,
 }
 
@@ -259,13 +272,14 @@ impl Shared {
         let link = within(self.command_timeout, async {
             let link = Link::connect(&self.address, move |info| ears.hear(info)).await?;
             match link.fence(&doomed).await {
-                Err(error) if error.code().is_some() => self.warn_of_missing_fence(&error),
-                other => other?,
+                Err(error) if error.is_io_error() => return Err(error),
+                Err(error) => self.warn_of_missing_fence(&error),
+                Ok(()) => {}
             }
             Ok(link)
         })
         .await?;
-        let requests = serve_subscriptions(link.clone(), self.wakeups.clone());
+        let requests = serve_subscriptions(link.clone(), self.clone(), generation);
         let mut state = lock(&self.state);
         state.doomed.retain(|old| !doomed.contains(old));
         state.link = Some((generation, link.clone()));
@@ -290,8 +304,8 @@ impl Shared {
         if !std::mem::replace(&mut lock(&self.state).warned, true) {
             tracing::warn!(
                 %error,
-                "CLIENT KILL is refused: after a lost connection a late command can take a lock until its lease time has \
-                 passed; allow this user `+client|kill`"
+                "a lost connection cannot be ended on the server, so a late command of it can take a lock until its lease \
+                 time has passed; allow this user +client|id +client|kill +info"
             );
         }
     }
@@ -342,13 +356,21 @@ impl Drop for Ears {
 }
 
 /// Subscribes and unsubscribes in the order asked, on the link's own runtime, so that no caller's departure can leave it half done.
-/// Ends when the link is given up.
-fn serve_subscriptions(link: Link, wakeups: Arc<Wakeups>) -> mpsc::UnboundedSender<Request> {
+/// Ends when the link is given up, and gives it up itself if it falls silent.
+fn serve_subscriptions(link: Link, shared: Arc<Shared>, generation: u64) -> mpsc::UnboundedSender<Request> {
     let (sender, mut requests) = mpsc::unbounded_channel::<Request>();
+    let (wakeups, limit, shared) = (shared.wakeups.clone(), shared.command_timeout, Arc::downgrade(&shared));
     tokio::spawn(async move {
         let mut redis = link.redis;
         let mut next = None;
-        while let Some(first) = next.take().or(requests.recv().await) {
+        loop {
+            let first = match next.take() {
+                Some(request) => request,
+                None => match requests.recv().await {
+                    Some(request) => request,
+                    None => return,
+                },
+            };
             let subscribes = first.is_subscribe();
             let mut batch = vec![first];
             while let Ok(request) = requests.try_recv() {
@@ -359,16 +381,23 @@ fn serve_subscriptions(link: Link, wakeups: Arc<Wakeups>) -> mpsc::UnboundedSend
                 batch.push(request);
             }
             let channels: Vec<&[u8]> = batch.iter().map(Request::channel).collect();
-            if subscribes {
-                let result = redis.subscribe(&channels).await;
-                if let Err(error) = &result {
-                    tracing::debug!(%error, "subscribing failed; waiters ask again at intervals instead");
+            let work = async {
+                match subscribes {
+                    true => redis.subscribe(&channels).await,
+                    false => redis.unsubscribe(&channels).await,
                 }
-                for request in &batch {
-                    wakeups.subscribed(request, result.is_ok());
+            };
+            let Ok(result) = timeout(limit, work).await else {
+                if let Some(shared) = shared.upgrade() {
+                    shared.give_up(generation);
                 }
-            } else if let Err(error) = redis.unsubscribe(&channels).await {
-                tracing::debug!(%error, "unsubscribing failed");
+                return;
+            };
+            if let Err(error) = &result {
+                tracing::debug!(%error, subscribes, "waiters ask again at intervals instead of being woken");
+            }
+            for request in &batch {
+                wakeups.subscribed(request, result.is_ok());
             }
         }
     });

@@ -97,6 +97,7 @@ impl Locks {
     /// How much this client keeps at present.
     pub fn stats(&self) -> Stats {
         Stats {
+            holds: self.client.watchdog.len(),
             queues: self.client.queues.len(),
             subscriptions: self.client.wakeups.len(),
             releases: *self.client.releases.pending().borrow(),
@@ -133,10 +134,12 @@ impl fmt::Debug for Locks {
     }
 }
 
-/// How much a client keeps: all zero when nothing is waited for and nothing is being given back.
+/// How much a client keeps: all zero when nothing is held, waited for or being given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
+    /// Holds that the watchdog renews or watches.
+    pub holds: usize,
     /// Names that acquires of this client wait for.
     pub queues: usize,
     /// Channels that it listens to.

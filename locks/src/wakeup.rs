@@ -211,6 +211,10 @@ impl Wakeup {
             }
         })
         .await;
+    }
+
+    /// Takes the wake-up: an attempt follows. One that is not taken is passed on when the waiter leaves.
+    pub(crate) fn take(&self) {
         self.waiter.woken.store(false, Ordering::Release);
     }
 
@@ -231,7 +235,6 @@ impl Wakeup {
             }
         })
         .await;
-        self.waiter.woken.store(false, Ordering::Release);
     }
 
     fn hearing(&self) -> Hearing {

@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -32,6 +33,8 @@ enum Command {
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     commands: mpsc::UnboundedSender<Command>,
+    /// How many holds the thread has in its table.
+    watched: Arc<AtomicUsize>,
 }
 
 impl Watchdog {
@@ -43,17 +46,24 @@ impl Watchdog {
     ) -> std::io::Result<Self> {
         let (commands, received) = mpsc::unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let watched = Arc::new(AtomicUsize::new(0));
+        let counter = watched.clone();
         std::thread::Builder::new()
             .name("leasehold-watchdog".into())
             .spawn(move || {
                 runtime.block_on(async move {
                     let releases = tokio::spawn(releases);
-                    Loop::new(address, observer).run(received).await;
+                    Loop::new(address, observer, counter).run(received).await;
                     // The client is gone, so nothing new can come; what is under way ends first.
                     let _ = releases.await;
                 });
             })?;
-        Ok(Watchdog { commands })
+        Ok(Watchdog { commands, watched })
+    }
+
+    /// How many holds are watched.
+    pub(crate) fn len(&self) -> usize {
+        self.watched.load(Ordering::Relaxed)
     }
 
     /// Watches a hold from now on.
@@ -93,10 +103,11 @@ struct Loop {
     outcomes: mpsc::UnboundedReceiver<Outcome>,
     outbox: Vec<(Arc<Hold>, Attempt, Duration)>,
     observer: Option<Arc<dyn Observer>>,
+    watched: Arc<AtomicUsize>,
 }
 
 impl Loop {
-    fn new(address: Address, observer: Option<Arc<dyn Observer>>) -> Self {
+    fn new(address: Address, observer: Option<Arc<dyn Observer>>, watched: Arc<AtomicUsize>) -> Self {
         let (sender, outcomes) = mpsc::unbounded_channel();
         Loop {
             entries: HashMap::new(),
@@ -105,6 +116,7 @@ impl Loop {
             outcomes,
             outbox: Vec::new(),
             observer,
+            watched,
         }
     }
 
@@ -128,6 +140,7 @@ impl Loop {
                 self.obey(command);
             }
             self.wake_due();
+            self.watched.store(self.entries.len(), Ordering::Relaxed);
             self.send();
         }
     }
@@ -210,10 +223,7 @@ impl Loop {
         };
         let hold = entry.hold.clone();
         match action {
-            Action::Send(attempt) => {
-                entry.link = self.links.pick();
-                self.outbox.push((hold, attempt, entry.renewal.lease()));
-            }
+            Action::Send(attempt) => self.outbox.push((hold, attempt, entry.renewal.lease())),
             Action::Trust(until) => hold.trust(until),
             Action::Tell(state) => {
                 let kind = match &state {
@@ -264,8 +274,17 @@ impl Loop {
 
     /// Sends what is due, in batches of one lease time each.
     fn send(&mut self) {
-        self.outbox.sort_by_key(|(_, _, lease)| *lease);
-        let outbox = std::mem::take(&mut self.outbox);
+        if self.outbox.is_empty() {
+            return;
+        }
+        let mut outbox = std::mem::take(&mut self.outbox);
+        outbox.sort_by_key(|(_, _, lease)| *lease);
+        let link = self.links.pick();
+        for (hold, ..) in &outbox {
+            if let Some(entry) = self.entries.get_mut(&hold.holder) {
+                entry.link = link;
+            }
+        }
         let same_lease = outbox.chunk_by(|(_, _, one), (_, _, other)| one == other);
         for batch in same_lease.flat_map(|same| same.chunks(MOST_IN_A_BATCH)) {
             let Some((first, _, lease)) = batch.first() else {
