@@ -8,7 +8,7 @@ use crate::error::{AcquireError, CallError};
 use crate::lease::{Hold, Lease, LostReason};
 use crate::local_queue::{Queued, Trouble};
 use crate::locks::Client;
-use crate::mode::{self, Attempt, Mode};
+use crate::mode::{self, Ask, Attempt, Grant, Mode, Wake};
 use crate::options::{AcquireOptions, Terms};
 use crate::owner::Place;
 use crate::release::Release;
@@ -39,6 +39,7 @@ pub(crate) async fn acquire(
     let mut attempting = Attempting::new(&client, &mode, &terms);
     patience.failing_since = queued.trouble().map(|trouble| trouble.since);
     let mut wakeup: Option<Wakeup> = None;
+    let mut spin = Backoff::new(FIRST_SPIN, LONGEST_SPIN);
     loop {
         if let Some(wakeup) = &wakeup {
             wakeup.take();
@@ -49,7 +50,7 @@ pub(crate) async fn acquire(
             error: error.clone(),
         }));
         let retry_after = match result {
-            Ok(Attempt::Granted { .. }) => return Ok(attempting.into_lease(place.as_deref())),
+            Ok(Attempt::Granted(grant)) => return Ok(attempting.into_lease(grant, place.as_deref())),
             Ok(Attempt::Busy { retry_after }) => retry_after,
             Ok(other) => return Err(refusal(&*mode, other)),
             Err(error) => {
@@ -61,16 +62,19 @@ pub(crate) async fn acquire(
         if patience.is_over() {
             return Err(patience.over());
         }
-        match &mut wakeup {
+        match (&mut wakeup, mode.wake(attempting.holder())) {
             // Subscribe, then attempt again: a release between the two would otherwise go unheard.
-            None => {
-                let mut joined = client.wakeups.join(mode.channel(attempting.holder()));
+            (None, Wake::Channel(channel)) => {
+                let joined = wakeup.insert(client.wakeups.join(channel));
                 joined.ready(patience.subscribing()).await;
-                wakeup = Some(joined);
             }
             // A link was lost: hear again before relying on it.
-            Some(wakeup) if wakeup.is_pending() => wakeup.ready(patience.subscribing()).await,
-            Some(wakeup) => wakeup.wait(retry_after.min(patience.left())).await,
+            (Some(wakeup), _) if wakeup.is_pending() => wakeup.ready(patience.subscribing()).await,
+            (Some(wakeup), _) => wakeup.wait(retry_after.min(patience.left())).await,
+            (None, Wake::Poll) => {
+                let pause = spin.next().min(retry_after).min(patience.left());
+                tokio::time::sleep(pause).await;
+            }
         }
         if patience.is_over() {
             return Err(patience.over());
@@ -100,7 +104,7 @@ pub(crate) async fn try_acquire(
     }
     let mut attempting = Attempting::new(&client, &mode, &terms);
     match attempting.attempt(patience.attempt_until()).await {
-        Ok(Attempt::Granted { .. }) => Ok(Some(attempting.into_lease(place.as_deref()))),
+        Ok(Attempt::Granted(grant)) => Ok(Some(attempting.into_lease(grant, place.as_deref()))),
         Ok(Attempt::Busy { .. }) => Ok(None),
         Ok(other) => Err(refusal(&*mode, other)),
         Err(error) => {
@@ -137,7 +141,7 @@ async fn reenter(hold: Arc<Hold>, terms: Terms, mut patience: Patience<'_>) -> R
         attempts += 1;
         let (result, sent) = joining.attempt(patience.attempt_until()).await;
         match result {
-            Ok(Attempt::Granted { .. }) => {
+            Ok(Attempt::Granted(_)) => {
                 let event = Event::Extended {
                     sent,
                     lease: terms.timings.lease,
@@ -192,7 +196,11 @@ impl<'a> Attempting<'a> {
     async fn attempt(&mut self, until: Moment) -> Result<Attempt, CallError> {
         let hold = &self.hold;
         let lease = self.terms.timings.lease;
-        let call = hold.mode.acquire(&hold.holder, 1, lease);
+        let call = hold.mode.acquire(&Ask {
+            holder: &hold.holder,
+            count: 1,
+            lease,
+        });
         let was_unsettled = std::mem::replace(&mut self.unsettled, true);
         self.attempts += 1;
         self.sent = clock::now();
@@ -200,13 +208,13 @@ impl<'a> Attempting<'a> {
         let result = result.and_then(|answer| mode::attempt(call.text.name, answer));
         match &result {
             // An answer that took most of the lease is of no use: ask again, the hold is ours.
-            Ok(Attempt::Granted { .. }) if clock::now() >= self.trusted_until() => {
+            Ok(Attempt::Granted(_)) if clock::now() >= self.trusted_until() => {
                 return Ok(Attempt::Busy {
                     retry_after: Duration::from_millis(1),
                 });
             }
             // An earlier attempt without an answer ran before this one, or never will.
-            Ok(_) => self.unsettled = false,
+            Ok(_) => self.unsettled = hold.mode.queues(),
             Err(CallError::Unanswered { .. } | CallError::Nonsense { .. }) => {}
             // Not executed, which says nothing of an earlier attempt.
             Err(_) => self.unsettled = was_unsettled,
@@ -219,8 +227,9 @@ impl<'a> Attempting<'a> {
         self.sent.plus(timings.lease).minus(timings.margin)
     }
 
-    fn into_lease(mut self, place: Option<&Place>) -> Lease {
+    fn into_lease(mut self, grant: Grant, place: Option<&Place>) -> Lease {
         self.unsettled = false;
+        self.hold.set_fencing_token(grant.fencing_token);
         let (hold, terms) = (&self.hold, self.terms);
         hold.join(terms.renewed, terms.timings);
         let renewal = Renewal::new(terms.timings, terms.renewed, self.sent, clock::now(), fastrand::f64());
@@ -264,7 +273,11 @@ impl<'a> Joining<'a> {
             hold.join(self.terms.renewed, self.terms.timings);
             self.joined = true;
         }
-        let call = hold.mode.acquire(&hold.holder, hold.leases(), self.terms.timings.lease);
+        let call = hold.mode.acquire(&Ask {
+            holder: &hold.holder,
+            count: hold.leases(),
+            lease: self.terms.timings.lease,
+        });
         let sent = clock::now();
         let result = hold.client.connection.run(&call, until).await;
         (result.and_then(|answer| mode::attempt(call.text.name, answer)), sent)
@@ -294,7 +307,7 @@ struct Patience<'a> {
     longest_silence: Duration,
     command_timeout: Duration,
     failing_since: Option<Moment>,
-    pause: Duration,
+    pauses: Backoff,
 }
 
 impl<'a> Patience<'a> {
@@ -306,7 +319,7 @@ impl<'a> Patience<'a> {
             longest_silence: client.watchdog_time,
             command_timeout: client.connection.command_timeout(),
             failing_since: None,
-            pause: FIRST_PAUSE,
+            pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
         }
     }
 
@@ -344,7 +357,7 @@ impl<'a> Patience<'a> {
 
     fn answered(&mut self) {
         self.failing_since = None;
-        self.pause = FIRST_PAUSE;
+        self.pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     }
 
     /// Waits a little after a failed attempt, or says why there is no point.
@@ -361,9 +374,7 @@ impl<'a> Patience<'a> {
         if self.is_over() || silent_for_too_long {
             return Err(self.unavailable(error, outcome_unknown));
         }
-        let pause = self.pause.mul_f64(0.5 + fastrand::f64() / 2.0);
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        tokio::time::sleep(pause.min(self.left())).await;
+        tokio::time::sleep(self.pauses.next().min(self.left())).await;
         if self.is_over() {
             return Err(self.unavailable(error, outcome_unknown));
         }
@@ -395,6 +406,24 @@ impl<'a> Patience<'a> {
     }
 }
 
+/// Pauses that double from `first` to `longest`, each shortened at random by up to a half so that clients do not stay in step.
+struct Backoff {
+    next: Duration,
+    longest: Duration,
+}
+
+impl Backoff {
+    fn new(first: Duration, longest: Duration) -> Self {
+        Backoff { next: first, longest }
+    }
+
+    fn next(&mut self) -> Duration {
+        let pause = self.next.mul_f64(0.5 + fastrand::f64() / 2.0);
+        self.next = (self.next * 2).min(self.longest);
+        pause
+    }
+}
+
 fn refusal(mode: &dyn Mode, attempt: Attempt) -> AcquireError {
     let name = mode.name().to_string();
     match attempt {
@@ -415,3 +444,6 @@ const GRACE: Duration = Duration::from_millis(100);
 /// Between attempts while Redis does not answer.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// Between the attempts of a spin lock's waiter; the longest is Redisson's.
+const FIRST_SPIN: Duration = Duration::from_millis(1);
+const LONGEST_SPIN: Duration = Duration::from_millis(128);

@@ -115,6 +115,11 @@ pub(crate) fn wake_channel(name: &LockName) -> Channel {
     Channel::new(&name.prefixed("redisson_lock__channel"))
 }
 
+/// The counter of a fenced lock: the newest token.
+pub(crate) fn fencing_token(name: &LockName) -> Vec<u8> {
+    name.prefixed("redisson_lock_token")
+}
+
 /// A key in the lock's slot that never exists: deleting it makes a node that must not write say so.
 pub(crate) fn guard(name: &LockName) -> Vec<u8> {
     name.prefixed("leasehold_guard")

@@ -141,6 +141,12 @@ impl Lease {
         self.attempts
     }
 
+    /// The number of this hold, larger than that of every hold of this name before: pass it to what the lock guards, and let
+    /// that refuse smaller ones. Only the `fenced` kind has one; it stays the same through re-entry.
+    pub fn fencing_token(&self) -> Option<u64> {
+        self.hold.fencing_token.get().copied()
+    }
+
     /// Whether the lease can be trusted: read from the clock and one number, with no round trip.
     ///
     /// Ask it right before each step that must not happen twice. It is right even when the signal has not arrived yet: after
@@ -275,6 +281,8 @@ pub(crate) struct Hold {
     /// The operations of one holder id go one after the other.
     pub(crate) turn: tokio::sync::Mutex<()>,
     trusted_until: AtomicU64,
+    /// Of the first acquire; kept through re-entry.
+    fencing_token: OnceLock<u64>,
     owner: OnceLock<Owner>,
     inner: Mutex<Inner>,
 }
@@ -297,6 +305,7 @@ impl Hold {
             is_told,
             turn: tokio::sync::Mutex::new(()),
             trusted_until: AtomicU64::new(0),
+            fencing_token: OnceLock::new(),
             owner: owner.map_or_else(OnceLock::new, OnceLock::from),
             inner: Mutex::new(Inner {
                 state: LeaseState::Held,
@@ -304,6 +313,13 @@ impl Hold {
                 renewed: 0,
                 states: None,
             }),
+        }
+    }
+
+    pub(crate) fn set_fencing_token(&self, token: Option<u64>) {
+        if let Some(token) = token {
+            // Set once: only the outermost acquire brings one.
+            let _ = self.fencing_token.set(token);
         }
     }
 

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use crate::acquire;
 use crate::error::AcquireError;
 use crate::keys::LockName;
+use crate::kind::LockKind;
 use crate::lease::Lease;
 use crate::locks::Client;
-use crate::mode::{Mode, Reentrant};
+use crate::mode::{Fenced, Mode, Reentrant, Spin};
 use crate::options::AcquireOptions;
 use crate::owner::Owner;
 use crate::policy::RenewalPolicy;
@@ -26,6 +27,10 @@ pub struct Lock<K> {
 
 /// A lock that its owner can acquire again while holding it.
 pub type ReentrantLock = Lock<Reentrant>;
+/// A reentrant lock whose waiters ask at intervals instead of subscribing.
+pub type SpinLock = Lock<Spin>;
+/// A reentrant lock whose leases carry a fencing token.
+pub type FencedLock = Lock<Fenced>;
 
 impl<K> Lock<K> {
     pub(crate) fn new(client: Arc<Client>, mode: Arc<dyn Mode>) -> Self {
@@ -39,6 +44,11 @@ impl<K> Lock<K> {
     /// The lock's name.
     pub fn name(&self) -> &LockName {
         self.mode.name()
+    }
+
+    /// Which kind of lock it is.
+    pub fn kind(&self) -> LockKind {
+        self.mode.kind()
     }
 
     /// Acquires the lock, waiting for it if need be. Await it, after setting what is wanted otherwise.

@@ -12,8 +12,8 @@ use crate::error::{BuildError, InvalidTimes};
 use crate::events::Observer;
 use crate::keys::LockName;
 use crate::local_queue::LocalQueues;
-use crate::lock::{Lock, ReentrantLock};
-use crate::mode::Reentrant;
+use crate::lock::{FencedLock, Lock, ReentrantLock, SpinLock};
+use crate::mode::{Fenced, Reentrant, Spin};
 use crate::owner::{HolderIds, Owner};
 use crate::policy::{RenewalPolicy, Timings};
 use crate::release::Releases;
@@ -77,6 +77,20 @@ impl Locks {
     /// A lock that its owner can acquire again while holding it; what Redisson calls `RLock`.
     pub fn reentrant(&self, name: impl Into<LockName>) -> ReentrantLock {
         Lock::new(self.client.clone(), Arc::new(Reentrant::new(name.into())))
+    }
+
+    /// As [`reentrant`](Self::reentrant), for waiters that ask at intervals (1 ms doubling to 128 ms, with jitter) instead of
+    /// subscribing: for very short holds, or where pub/sub is not allowed. Shares names with reentrant locks.
+    pub fn spin(&self, name: impl Into<LockName>) -> SpinLock {
+        Lock::new(self.client.clone(), Arc::new(Spin::new(name.into())))
+    }
+
+    /// As [`reentrant`](Self::reentrant), with a fencing token that grows with every acquire; what Redisson calls `RFencedLock`.
+    ///
+    /// The token also grows over a Redis that lost its data or its last writes, as long as the server's clock is not set back.
+    /// Counters are never deleted: one small key a name stays in Redis.
+    pub fn fenced(&self, name: impl Into<LockName>) -> FencedLock {
+        Lock::new(self.client.clone(), Arc::new(Fenced::new(name.into())))
     }
 
     /// A new owner: pass it to several acquires to make them re-entrant to each other.

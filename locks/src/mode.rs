@@ -1,8 +1,12 @@
 //! How one kind of lock speaks to Redis: it builds calls, others send them. Pure, no I/O.
 
+mod fenced;
 mod reentrant;
+mod spin;
 
+pub use fenced::Fenced;
 pub use reentrant::Reentrant;
+pub use spin::Spin;
 
 use std::fmt;
 use std::time::Duration;
@@ -11,32 +15,66 @@ use redis::Value;
 
 use crate::error::CallError;
 use crate::keys::{Channel, LockName};
+use crate::kind::LockKind;
 use crate::owner::HolderId;
 use crate::script::Call;
 
 /// One kind of lock over one name: its keys, scripts and channel.
 pub(crate) trait Mode: fmt::Debug + Send + Sync + 'static {
+    /// Which kind it is.
+    fn kind(&self) -> LockKind;
     /// The name, which is also the key of the lock hash.
     fn name(&self) -> &LockName;
-    /// Takes the lock, or raises the hold to this count. Harmless when run twice.
-    fn acquire(&self, holder: &HolderId, count: u32, lease: Duration) -> Call;
-    /// Lowers the hold to this count; 0 gives the lock back. Harmless when run twice.
+    /// Takes the lock, or raises the hold to the count asked for. Harmless when run twice.
+    fn acquire(&self, ask: &Ask<'_>) -> Call;
+    /// Lowers the hold to this count; 0 gives the lock back, and the place in the queue if it stands in one.
+    /// Harmless when run twice.
     fn release(&self, holder: &HolderId, count: u32) -> Call;
-    /// Where a release wakes this holder while it waits.
-    fn channel(&self, holder: &HolderId) -> Channel;
+    /// How this holder learns of a release while it waits.
+    fn wake(&self, holder: &HolderId) -> Wake;
+    /// Whether a busy answer leaves the waiter in a queue in Redis.
+    fn queues(&self) -> bool {
+        false
+    }
+}
+
+/// What an attempt asks for.
+#[derive(Debug)]
+pub(crate) struct Ask<'a> {
+    pub(crate) holder: &'a HolderId,
+    /// The hold count to leave behind.
+    pub(crate) count: u32,
+    pub(crate) lease: Duration,
+}
+
+/// How a waiter learns of a release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wake {
+    /// By a message there.
+    Channel(Channel),
+    /// By asking again and again.
+    Poll,
 }
 
 /// What an acquire script answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// The lock is held, with this count.
-    Granted { count: u32 },
+    /// The lock is held.
+    Granted(Grant),
     /// Another holds it; asking again makes sense after this time, if no wake-up comes first.
     Busy { retry_after: Duration },
     /// The key has no time to live, so no lock of ours or of Redisson's.
     NoTimeToLive,
     /// A re-entry whose hold is gone. Nothing was created.
     Gone,
+}
+
+/// A hold as Redis has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    pub(crate) count: u32,
+    /// Of the kind that has one.
+    pub(crate) fencing_token: Option<u64>,
 }
 
 /// What a release script answered.
@@ -50,8 +88,10 @@ pub(crate) enum Given {
 
 /// Reads the answer of an acquire script; all kinds answer in one shape.
 pub(crate) fn attempt(script: &'static str, answer: Value) -> Result<Attempt, CallError> {
+    if let Some(grant) = grant(&answer) {
+        return Ok(Attempt::Granted(grant));
+    }
     match pair(&answer) {
-        Some((1, count)) if count > 0 => Ok(Attempt::Granted { count: count as u32 }),
         Some((0, -1)) => Ok(Attempt::NoTimeToLive),
         // 0 or -2: it ends this very moment, so ask again.
         Some((0, ttl)) => Ok(Attempt::Busy {
@@ -80,6 +120,19 @@ pub(crate) fn nonsense(script: &'static str, answer: &Value) -> CallError {
     CallError::Nonsense { script, answer }
 }
 
+fn grant(answer: &Value) -> Option<Grant> {
+    let Value::Array(parts) = answer else {
+        return None;
+    };
+    let (count, fencing_token) = match parts.as_slice() {
+        [Value::Int(1), Value::Int(count)] => (count, None),
+        [Value::Int(1), Value::Int(count), Value::Int(token)] => (count, Some(u64::try_from(*token).ok()?)),
+        _ => return None,
+    };
+    let count = u32::try_from(*count).ok().filter(|count| *count > 0)?;
+    Some(Grant { count, fencing_token })
+}
+
 fn pair(answer: &Value) -> Option<(i64, i64)> {
     match answer {
         Value::Array(parts) => match parts.as_slice() {
@@ -101,7 +154,10 @@ mod tests {
     #[test]
     fn every_answer_of_an_acquire_is_read() {
         let read = |first, second| attempt("s", answer(first, second)).unwrap();
-        assert_eq!(read(1, 2), Attempt::Granted { count: 2 });
+        let granted = |count, fencing_token| Attempt::Granted(Grant { count, fencing_token });
+        assert_eq!(read(1, 2), granted(2, None));
+        let with_token = Value::Array(vec![Value::Int(1), Value::Int(1), Value::Int(33)]);
+        assert_eq!(attempt("s", with_token).unwrap(), granted(1, Some(33)));
         let busy = |ms| Attempt::Busy {
             retry_after: Duration::from_millis(ms),
         };

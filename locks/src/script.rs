@@ -52,6 +52,16 @@ impl Call {
         Call { text, command }
     }
 
+    /// The number of keys, the keys and the arguments, for tests.
+    #[cfg(test)]
+    pub(crate) fn words(&self) -> Vec<String> {
+        let text = |arg| match arg {
+            redis::Arg::Simple(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            other => panic!("a plain argument, not {other:?}"),
+        };
+        self.command.args_iter().skip(2).map(text).collect()
+    }
+
     /// The same call with the script's body, for a server that does not know the hash.
     pub(crate) fn with_body(&self) -> redis::Cmd {
         let mut command = redis::Cmd::new();
@@ -136,22 +146,30 @@ impl<const K: usize, const A: usize> BatchScript<K, A> {
 }
 
 macro_rules! catalog {
-    ($($(#[$doc:meta])* $name:ident: $kind:ident<$keys:literal, $args:literal> = $file:literal;)*) => {
-        $($(#[$doc])* pub(crate) static $name: $kind<$keys, $args> =
-            $kind::new($file, include_str!(concat!("../lua/", $file, ".lua")));)*
+    ($($(#[$doc:meta])* $name:ident: $kind:ident<$keys:literal, $args:literal> = $([$fragment:literal])? $file:literal;)*) => {
+        $($(#[$doc])* pub(crate) static $name: $kind<$keys, $args> = $kind::new($file, concat!(
+            $(include_str!(concat!("../lua/", $fragment, ".lua")),)?
+            include_str!(concat!("../lua/", $file, ".lua")),
+        ));)*
 
         #[cfg(test)]
         const CATALOG: &[(&str, &str, &str, usize, usize)] = &[
             $((stringify!($kind), $file, include_str!(concat!("../lua/", $file, ".lua")), $keys, $args),)*
         ];
+        /// The fragments that are joined in front of scripts.
+        #[cfg(test)]
+        const FRAGMENTS: &[&str] = &[$($($fragment,)?)*];
     };
 }
 
+// A name in brackets is the fragment that is joined in front.
 catalog! {
     /// Takes a reentrant lock or raises its hold.
-    REENTRANT_ACQUIRE: Script<1, 3> = "reentrant_acquire";
+    REENTRANT_ACQUIRE: Script<1, 3> = ["take"] "reentrant_acquire";
     /// Lowers a reentrant lock's hold, to nothing if told so.
     REENTRANT_RELEASE: Script<1, 3> = "reentrant_release";
+    /// Takes a fenced lock or raises its hold.
+    FENCED_ACQUIRE: Script<2, 3> = ["take"] "fenced_acquire";
     /// Keeps holds alive.
     RENEW: BatchScript<1, 1> = "renew";
     /// Tells who holds a lock.
@@ -212,9 +230,14 @@ mod tests {
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
-        let mut known: Vec<String> = CATALOG.iter().map(|(_, name, ..)| format!("{name}.lua")).collect();
+        let scripts = CATALOG.iter().map(|(_, name, ..)| *name);
+        let mut known: Vec<String> = scripts
+            .chain(FRAGMENTS.iter().copied())
+            .map(|name| format!("{name}.lua"))
+            .collect();
         files.sort();
         known.sort();
+        known.dedup();
         assert_eq!(files, known);
     }
 

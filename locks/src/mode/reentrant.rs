@@ -1,9 +1,8 @@
 //! The reentrant lock: a hash with one field, the holder id, whose value is the hold count.
 
-use std::time::Duration;
-
 use crate::keys::{Channel, LockName, wake_channel};
-use crate::mode::Mode;
+use crate::kind::LockKind;
+use crate::mode::{Ask, Mode, Wake};
 use crate::options::lease_millis;
 use crate::owner::HolderId;
 use crate::script::{Call, REENTRANT_ACQUIRE, REENTRANT_RELEASE, Value};
@@ -25,17 +24,21 @@ impl Reentrant {
 }
 
 impl Mode for Reentrant {
+    fn kind(&self) -> LockKind {
+        LockKind::Reentrant
+    }
+
     fn name(&self) -> &LockName {
         &self.name
     }
 
-    fn acquire(&self, holder: &HolderId, count: u32, lease: Duration) -> Call {
+    fn acquire(&self, ask: &Ask<'_>) -> Call {
         REENTRANT_ACQUIRE.call(
             [self.name.as_bytes()],
             [
-                Value::Bytes(holder.as_bytes()),
-                Value::Number(count.into()),
-                Value::Number(lease_millis(lease)),
+                Value::Bytes(ask.holder.as_bytes()),
+                Value::Number(ask.count.into()),
+                Value::Number(lease_millis(ask.lease)),
             ],
         )
     }
@@ -51,36 +54,31 @@ impl Mode for Reentrant {
         )
     }
 
-    fn channel(&self, _holder: &HolderId) -> Channel {
-        self.channel.clone()
+    fn wake(&self, _holder: &HolderId) -> Wake {
+        Wake::Channel(self.channel.clone())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::owner::HolderIds;
-
-    fn args(call: &Call) -> Vec<String> {
-        call.command
-            .args_iter()
-            .skip(2)
-            .map(|arg| match arg {
-                redis::Arg::Simple(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-                _ => panic!("a plain argument"),
-            })
-            .collect()
-    }
 
     #[test]
     fn acquire_and_release_name_the_holder_and_the_count_to_leave_behind() {
         let lock = Reentrant::new("order:7".into());
         let holder = HolderIds::new().next();
         let id = holder.to_string();
-        let lease = Duration::from_micros(1_500);
-        assert_eq!(args(&lock.acquire(&holder, 2, lease)), ["1", "order:7", &id, "2", "2"]);
+        let ask = Ask {
+            holder: &holder,
+            count: 2,
+            lease: Duration::from_micros(1_500),
+        };
+        assert_eq!(lock.acquire(&ask).words(), ["1", "order:7", &id, "2", "2"]);
         assert_eq!(
-            args(&lock.release(&holder, 0)),
+            lock.release(&holder, 0).words(),
             ["1", "order:7", &id, "0", "redisson_lock__channel:{order:7}"]
         );
     }

@@ -1,0 +1,71 @@
+//! The kinds of lock, as configuration names them.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A kind of lock, for where configuration chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LockKind {
+    /// Its owner can acquire it again while holding it.
+    Reentrant,
+    /// As reentrant, but its waiters ask at intervals instead of subscribing.
+    Spin,
+    /// As reentrant, with a fencing token that grows with every acquire.
+    Fenced,
+}
+
+impl LockKind {
+    /// Every kind.
+    pub const ALL: &[LockKind] = &[LockKind::Reentrant, LockKind::Spin, LockKind::Fenced];
+
+    /// The name that configuration uses.
+    pub fn name(self) -> &'static str {
+        match self {
+            LockKind::Reentrant => "reentrant",
+            LockKind::Spin => "spin",
+            LockKind::Fenced => "fenced",
+        }
+    }
+}
+
+impl fmt::Display for LockKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for LockKind {
+    type Err = UnknownKind;
+
+    fn from_str(name: &str) -> Result<Self, UnknownKind> {
+        let found = Self::ALL.iter().find(|kind| kind.name() == name);
+        found.copied().ok_or_else(|| UnknownKind { name: name.to_owned() })
+    }
+}
+
+/// No kind of lock has that name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no kind of lock is called {name:?}; use one of {}", known())]
+pub struct UnknownKind {
+    name: String,
+}
+
+fn known() -> String {
+    let names: Vec<_> = LockKind::ALL.iter().map(|kind| kind.name()).collect();
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_reads_its_own_name_and_an_unknown_one_names_the_known() {
+        for kind in LockKind::ALL {
+            assert_eq!(kind.name().parse(), Ok(*kind));
+        }
+        let error = "fare".parse::<LockKind>().unwrap_err().to_string();
+        assert!(error.contains("reentrant, spin, fenced"), "{error}");
+    }
+}
