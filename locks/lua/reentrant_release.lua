@@ -5,12 +5,14 @@
 -- ARGV[2]  hold count to leave behind
 -- ARGV[3]  wake channel
 --
--- Returns  {holds left, subscribers that heard the wake-up}; {-1, 0} if it holds nothing
+-- Returns  {holds left, subscribers that heard the wake-up, -1 if it may not be published}; {-1, 0} if it holds nothing
 local lock = KEYS[1]
 local holder, count, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
 local held = tonumber(redis.call('HGET', lock, holder))
 if not held then
+    -- A write that changes nothing: a node that must not write (a replica that lags) refuses it instead of answering "nothing".
+    redis.call('HDEL', lock, holder)
     return {-1, 0}
 end
 if count > 0 then
@@ -22,4 +24,5 @@ if count > 0 then
 end
 -- A delete goes first: it is allowed when memory is full, and once something was written the rest is too.
 redis.call('DEL', lock)
-return {0, redis.call('PUBLISH', channel, '0')}
+local heard = redis.pcall('PUBLISH', channel, '0')
+return {0, tonumber(heard) or -1}

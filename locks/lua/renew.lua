@@ -5,7 +5,7 @@
 -- ARGV[1]  lease_ms
 -- ARGV[2..]  holder id
 --
--- Returns  one result a lock: 1 renewed, 0 not held, 2 the key holds something that is no lock
+-- Returns  one result a lock: 1 renewed, 0 not held, 2 the key holds something that is no lock, 3 refused for this key
 local guard, lease_ms = KEYS[1], tonumber(ARGV[1])
 local results = {}
 for i = 2, #KEYS do
@@ -19,7 +19,13 @@ for i = 2, #KEYS do
     else
         -- A node that must not write (a replica, a master short of replicas) refuses this instead of answering "not held".
         redis.call('DEL', guard)
-        results[i - 1] = held == 0 and 0 or 2
+        if held == 0 then
+            results[i - 1] = 0
+        elseif string.find(held['err'], 'WRONGTYPE', 1, true) then
+            results[i - 1] = 2
+        else
+            results[i - 1] = 3
+        end
     end
 end
 return results

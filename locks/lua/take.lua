@@ -1,19 +1,31 @@
 -- take: a fragment, joined in front of the acquire scripts of locks that are a hash with one holder. Never run by itself.
 -- Takes the lock, or raises the hold to the count told. Returns {1, hold count}, {0, retry after ms} or {-1, 0}.
+
+-- A write that changes nothing: a node that must not write (a replica that lags) refuses it instead of answering "gone".
+local function gone(lock, holder)
+    redis.call('HDEL', lock, holder)
+    return {-1, 0}
+end
+
 local function take(lock, holder, count, lease_ms)
     local ttl = redis.call('PTTL', lock)
     if ttl == -2 then
         if tonumber(count) > 1 then
-            return {-1, 0}
+            return gone(lock, holder)
         end
         redis.call('HSET', lock, holder, count)
-        redis.call('PEXPIRE', lock, lease_ms)
+        local limited = redis.pcall('PEXPIRE', lock, lease_ms)
+        if limited ~= 1 then
+            -- A lock without an end would block everybody for ever.
+            redis.call('DEL', lock)
+            return limited
+        end
         return {1, tonumber(count)}
     end
     local held = tonumber(redis.call('HGET', lock, holder))
     if not held then
         if tonumber(count) > 1 then
-            return {-1, 0}
+            return gone(lock, holder)
         end
         return {0, ttl}
     end

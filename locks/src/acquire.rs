@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::{self, Moment};
 use crate::error::{AcquireError, CallError};
-use crate::lease::{Hold, Lease, LostReason};
+use crate::lease::{Hold, Lease, LeaseState, LostReason};
 use crate::local_queue::{Queued, Trouble};
 use crate::locks::Client;
 use crate::mode::{self, Ask, Attempt, Grant, Mode, Wake};
@@ -23,13 +23,15 @@ pub(crate) async fn acquire(
 ) -> Result<Lease, AcquireError> {
     let terms = check(&client, &*mode, options)?;
     let mut patience = Patience::new(&client, &*mode, terms.wait_limit);
-    let place = terms.owner.as_ref().map(|owner| owner.place(mode.name()));
+    let place = place(&client, &*mode, &terms);
     let _turn = match &place {
         Some(place) => Some(patience.within(place.turn()).await?),
         None => None,
     };
-    if let Some(hold) = place.as_ref().and_then(|place| place.hold()) {
-        return reenter(hold, terms, patience).await;
+    if let Some(hold) = place.as_ref().and_then(|place| place.hold())
+        && let Some(lease) = reenter(hold, &terms, &mut patience).await?
+    {
+        return Ok(lease);
     }
     // Only the front of this process' queue asks Redis.
     let queued = client.queues.enter(mode.name());
@@ -41,6 +43,9 @@ pub(crate) async fn acquire(
     let mut wakeup: Option<Wakeup> = None;
     let mut spin = Backoff::new(FIRST_SPIN, LONGEST_SPIN);
     loop {
+        if client.is_closed() {
+            return Err(closed(&*mode));
+        }
         if let Some(wakeup) = &wakeup {
             wakeup.take();
         }
@@ -50,7 +55,7 @@ pub(crate) async fn acquire(
             error: error.clone(),
         }));
         let retry_after = match result {
-            Ok(Attempt::Granted(grant)) => return Ok(attempting.into_lease(grant, place.as_deref())),
+            Ok(Attempt::Granted(grant)) => return attempting.into_lease(grant, place.as_deref()),
             Ok(Attempt::Busy { retry_after }) => retry_after,
             Ok(other) => return Err(refusal(&*mode, other)),
             Err(error) => {
@@ -70,7 +75,7 @@ pub(crate) async fn acquire(
             }
             // A link was lost: hear again before relying on it.
             (Some(wakeup), _) if wakeup.is_pending() => wakeup.ready(patience.subscribing()).await,
-            (Some(wakeup), _) => wakeup.wait(retry_after.min(patience.left())).await,
+            (Some(wakeup), _) => wakeup.wait(retry_after.min(patience.asleep())).await,
             (None, Wake::Poll) => {
                 let pause = spin.next().min(retry_after).min(patience.left());
                 tokio::time::sleep(pause).await;
@@ -90,7 +95,7 @@ pub(crate) async fn try_acquire(
 ) -> Result<Option<Lease>, AcquireError> {
     let terms = check(&client, &*mode, options)?;
     let mut patience = Patience::new(&client, &*mode, Some(Duration::ZERO));
-    let place = terms.owner.as_ref().map(|owner| owner.place(mode.name()));
+    let place = place(&client, &*mode, &terms);
     let _turn = match &place {
         // Another acquire of this owner is waiting for the lock, so it is busy.
         Some(place) => match place.try_turn() {
@@ -99,12 +104,14 @@ pub(crate) async fn try_acquire(
         },
         None => None,
     };
-    if let Some(hold) = place.as_ref().and_then(|place| place.hold()) {
-        return reenter(hold, terms, patience).await.map(Some);
+    if let Some(hold) = place.as_ref().and_then(|place| place.hold())
+        && let Some(lease) = reenter(hold, &terms, &mut patience).await?
+    {
+        return Ok(Some(lease));
     }
     let mut attempting = Attempting::new(&client, &mode, &terms);
     match attempting.attempt(patience.attempt_until()).await {
-        Ok(Attempt::Granted(grant)) => Ok(Some(attempting.into_lease(grant, place.as_deref()))),
+        Ok(Attempt::Granted(grant)) => attempting.into_lease(grant, place.as_deref()).map(Some),
         Ok(Attempt::Busy { .. }) => Ok(None),
         Ok(other) => Err(refusal(&*mode, other)),
         Err(error) => {
@@ -114,49 +121,62 @@ pub(crate) async fn try_acquire(
     }
 }
 
+/// The owner's place at this lock.
+fn place(client: &Client, mode: &dyn Mode, terms: &Terms) -> Option<Arc<Place>> {
+    let owner = terms.owner.as_ref()?;
+    Some(owner.place(&client.ids, mode.kind(), mode.name()))
+}
+
+fn closed(mode: &dyn Mode) -> AcquireError {
+    AcquireError::Closed {
+        name: mode.name().to_string(),
+    }
+}
+
 fn check(client: &Client, mode: &dyn Mode, options: AcquireOptions) -> Result<Terms, AcquireError> {
     if mode.name().is_empty() {
         return Err(AcquireError::EmptyName);
     }
     if client.is_closed() {
-        return Err(AcquireError::Closed {
-            name: mode.name().to_string(),
-        });
+        return Err(closed(mode));
     }
     Ok(options.check(client.watchdog_time, &client.policy)?)
 }
 
-/// Raises the count of a hold that the owner has already.
-async fn reenter(hold: Arc<Hold>, terms: Terms, mut patience: Patience<'_>) -> Result<Lease, AcquireError> {
+/// Raises the count of a hold that the owner has already; `None` if its last lease was given back meanwhile.
+async fn reenter(hold: Arc<Hold>, terms: &Terms, patience: &mut Patience<'_>) -> Result<Option<Lease>, AcquireError> {
     let lost = |reason| AcquireError::Lost {
         name: hold.mode.name().to_string(),
         reason,
     };
-    let mut joining = Joining::new(&hold, &terms);
-    let mut attempts = 0;
+    let mut joining = Joining::new(&hold, terms);
     loop {
         if let Some(reason) = hold.lost_reason() {
             return Err(lost(reason));
         }
-        attempts += 1;
-        let (result, sent) = joining.attempt(patience.attempt_until()).await;
+        let Some((result, sent)) = joining.attempt(patience.attempt_until()).await else {
+            return Ok(None);
+        };
         match result {
             Ok(Attempt::Granted(_)) => {
-                let event = Event::Extended {
-                    sent,
-                    lease: terms.timings.lease,
+                let timings = terms.timings;
+                hold.client
+                    .watchdog
+                    .tell(&hold.holder, Event::Extended { sent, timings });
+                // Told while the answer was on its way: lost stays lost.
+                return match hold.lost_reason() {
+                    Some(reason) => Err(lost(reason)),
+                    None => Ok(Some(joining.into_lease())),
                 };
-                hold.client.watchdog.tell(&hold.holder, event);
-                return Ok(joining.into_lease(attempts));
             }
             Ok(Attempt::NoTimeToLive) => return Err(refusal(&*hold.mode, Attempt::NoTimeToLive)),
-            Ok(Attempt::Gone | Attempt::Busy { .. }) => {
+            Ok(Attempt::Gone | Attempt::Busy { .. } | Attempt::TooLate { .. }) => {
                 let reason = LostReason::NotOwner;
+                hold.tell(LeaseState::Lost(reason));
                 hold.client.watchdog.tell(&hold.holder, Event::End(reason));
-                hold.tell(crate::lease::LeaseState::Lost(reason));
                 return Err(lost(reason));
             }
-            Err(error) => patience.bear(error, true).await?,
+            Err(error) => patience.bear(error, joining.unsettled).await?,
         }
     }
 }
@@ -174,8 +194,7 @@ struct Attempting<'a> {
 
 impl<'a> Attempting<'a> {
     fn new(client: &Arc<Client>, mode: &Arc<dyn Mode>, terms: &'a Terms) -> Self {
-        let is_told = terms.timings.is_told();
-        let hold = Hold::new(client.clone(), mode.clone(), is_told, terms.owner.clone());
+        let hold = Hold::new(client.clone(), mode.clone(), terms.timings, terms.owner.clone());
         Attempting {
             hold: Arc::new(hold),
             terms,
@@ -193,26 +212,33 @@ impl<'a> Attempting<'a> {
         self.unsettled
     }
 
+    /// Asks Redis. A grant that came too late to be of use is asked for again: the hold is there, so it is prolonged.
     async fn attempt(&mut self, until: Moment) -> Result<Attempt, CallError> {
+        for _ in 0..TRIES_WHEN_TOO_LATE {
+            let result = self.ask(until).await;
+            if !matches!(result, Ok(Attempt::Granted(_))) || clock::now() < self.trusted_until() {
+                return result;
+            }
+            self.unsettled = true;
+        }
+        Ok(Attempt::TooLate {
+            took: clock::now().since(self.sent),
+        })
+    }
+
+    async fn ask(&mut self, until: Moment) -> Result<Attempt, CallError> {
         let hold = &self.hold;
-        let lease = self.terms.timings.lease;
         let call = hold.mode.acquire(&Ask {
             holder: &hold.holder,
             count: 1,
-            lease,
+            lease: self.terms.timings.lease,
         });
         let was_unsettled = std::mem::replace(&mut self.unsettled, true);
         self.attempts += 1;
         self.sent = clock::now();
-        let result = hold.client.connection.run(&call, until).await;
+        let result = hold.client.connection.run(&call, Some(until)).await;
         let result = result.and_then(|answer| mode::attempt(call.text.name, answer));
         match &result {
-            // An answer that took most of the lease is of no use: ask again, the hold is ours.
-            Ok(Attempt::Granted(_)) if clock::now() >= self.trusted_until() => {
-                return Ok(Attempt::Busy {
-                    retry_after: Duration::from_millis(1),
-                });
-            }
             // An earlier attempt without an answer ran before this one, or never will.
             Ok(_) => self.unsettled = hold.mode.queues(),
             Err(CallError::Unanswered { .. } | CallError::Nonsense { .. }) => {}
@@ -227,18 +253,24 @@ impl<'a> Attempting<'a> {
         self.sent.plus(timings.lease).minus(timings.margin)
     }
 
-    fn into_lease(mut self, grant: Grant, place: Option<&Place>) -> Lease {
+    /// The lease of a grant; a client that was shut down meanwhile gives it back.
+    fn into_lease(mut self, grant: Grant, place: Option<&Place>) -> Result<Lease, AcquireError> {
+        if self.hold.client.is_closed() {
+            self.unsettled = true;
+            return Err(closed(&*self.hold.mode));
+        }
         self.unsettled = false;
         self.hold.set_fencing_token(grant.fencing_token);
         let (hold, terms) = (&self.hold, self.terms);
+        // The first lease of a new hold: it cannot be closed yet.
         hold.join(terms.renewed, terms.timings);
-        let renewal = Renewal::new(terms.timings, terms.renewed, self.sent, clock::now(), fastrand::f64());
+        let renewal = Renewal::new(terms.timings, terms.renewed, self.sent, fastrand::f64());
         hold.trust(renewal.trusted_until());
         if let Some(place) = place {
             place.set(hold);
         }
         hold.client.watchdog.watch(hold.clone(), renewal);
-        Lease::new(hold.clone(), terms.renewed, self.attempts)
+        Ok(Lease::new(hold.clone(), terms.renewed, self.attempts))
     }
 }
 
@@ -255,6 +287,9 @@ struct Joining<'a> {
     hold: &'a Arc<Hold>,
     terms: &'a Terms,
     joined: bool,
+    attempts: u32,
+    /// An attempt was sent whose outcome is not known.
+    unsettled: bool,
 }
 
 impl<'a> Joining<'a> {
@@ -263,29 +298,36 @@ impl<'a> Joining<'a> {
             hold,
             terms,
             joined: false,
+            attempts: 0,
+            unsettled: false,
         }
     }
 
-    async fn attempt(&mut self, until: Moment) -> (Result<Attempt, CallError>, Moment) {
+    /// Asks Redis, and tells when the request left. `None` if the hold was given back before its turn came.
+    async fn attempt(&mut self, until: Moment) -> Option<(Result<Attempt, CallError>, Moment)> {
         let hold = self.hold;
         let _turn = hold.turn.lock().await;
         if !self.joined {
-            hold.join(self.terms.renewed, self.terms.timings);
-            self.joined = true;
+            self.joined = hold.join(self.terms.renewed, self.terms.timings);
+        }
+        if !self.joined {
+            return None;
         }
         let call = hold.mode.acquire(&Ask {
             holder: &hold.holder,
             count: hold.leases(),
             lease: self.terms.timings.lease,
         });
+        self.attempts += 1;
         let sent = clock::now();
-        let result = hold.client.connection.run(&call, until).await;
-        (result.and_then(|answer| mode::attempt(call.text.name, answer)), sent)
+        let result = hold.client.connection.run(&call, Some(until)).await;
+        self.unsettled |= result.as_ref().is_err_and(CallError::outcome_unknown);
+        Some((result.and_then(|answer| mode::attempt(call.text.name, answer)), sent))
     }
 
-    fn into_lease(mut self, attempts: u32) -> Lease {
+    fn into_lease(mut self) -> Lease {
         self.joined = false;
-        Lease::new(self.hold.clone(), self.terms.renewed, attempts)
+        Lease::new(self.hold.clone(), self.terms.renewed, self.attempts)
     }
 }
 
@@ -329,6 +371,11 @@ impl<'a> Patience<'a> {
 
     fn left(&self) -> Duration {
         self.end().since(clock::now())
+    }
+
+    /// How long to sleep before the lock is asked for again, wake-up or not: a link that fell silent is found out this way.
+    fn asleep(&self) -> Duration {
+        self.left().min(self.longest_silence / 3)
     }
 
     /// How long a subscription may take before the lock is asked for again without it.
@@ -428,6 +475,7 @@ fn refusal(mode: &dyn Mode, attempt: Attempt) -> AcquireError {
     let name = mode.name().to_string();
     match attempt {
         Attempt::NoTimeToLive => AcquireError::NoTimeToLive { name },
+        Attempt::TooLate { took } => AcquireError::TooLate { name, took },
         _ => AcquireError::Refused {
             name,
             source: CallError::Nonsense {
@@ -441,6 +489,8 @@ fn refusal(mode: &dyn Mode, attempt: Attempt) -> AcquireError {
 /// An attempt under way at the end of the wait may be answered this much later, so that a short limit on a healthy Redis ends
 /// with an answer.
 const GRACE: Duration = Duration::from_millis(100);
+/// A grant whose answer took longer than the lease can be trusted is of no use; after so many the caller is told.
+const TRIES_WHEN_TOO_LATE: u32 = 3;
 /// Between attempts while Redis does not answer.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use redis::Value as Reply;
 
-use crate::clock;
 use crate::error::{AdminError, CallError};
 use crate::keys::{LockName, wake_channel};
 use crate::locks::Client;
@@ -106,12 +105,8 @@ impl Admin {
         if name.is_empty() {
             return Err(AdminError::EmptyName);
         }
-        let connection = &self.client.connection;
-        let until = clock::now().plus(connection.command_timeout());
-        connection
-            .run(&call, until)
-            .await
-            .map_err(|source| failed(name, what, source))
+        let result = self.client.connection.run(&call, None).await;
+        result.map_err(|source| failed(name, what, source))
     }
 }
 

@@ -23,6 +23,15 @@ pub(crate) fn classify(script: &'static str, error: RedisError) -> CallError {
     }
 }
 
+/// Whether the server says that this user may not do it, or that it does not know the command.
+pub(crate) fn is_forbidden(error: &RedisError) -> bool {
+    match code(error) {
+        Some("NOAUTH" | "WRONGPASS" | "NOPERM") => true,
+        Some("ERR") => error.detail().is_some_and(|detail| detail.contains("unknown command")),
+        _ => error.kind() == redis::ErrorKind::AuthenticationFailed,
+    }
+}
+
 /// Whether the server does not know a script by its hash.
 pub(crate) fn is_unknown_script(error: &RedisError) -> bool {
     code(error) == Some("NOSCRIPT")
@@ -31,10 +40,14 @@ pub(crate) fn is_unknown_script(error: &RedisError) -> bool {
 /// The first word of an error that the server sent; `None` if it came from the way there or back.
 fn code(error: &RedisError) -> Option<&str> {
     let code = error.code()?;
-    // Before Redis 7 an error inside a script arrives as ERR with the real one in its text.
+    // Before Redis 7 an error inside a script arrives as ERR with the real one in its text; a missing permission still does.
     if code == "ERR" {
         let detail = error.detail().unwrap_or_default();
-        if detail.contains("user_script") {
+        if detail.contains("script") {
+            // Redis 7 words a missing permission differently inside a script.
+            if detail.contains("executing the script can't") {
+                return Some("NOPERM");
+            }
             let inner = INSIDE_SCRIPTS.iter().find(|inner| detail.contains(**inner));
             return Some(inner.copied().unwrap_or(code));
         }
@@ -94,9 +107,12 @@ mod tests {
     }
 
     #[test]
-    fn an_error_inside_a_script_of_redis_six_is_unpacked() {
+    fn an_error_inside_a_script_is_unpacked() {
         let old = of("ERR Error running script (call to f_12): @user_script:9: WRONGTYPE Operation against a key");
         assert!(matches!(old, CallError::WrongKeyType { .. }), "{old:?}");
+        let denied =
+            of("ERR The user executing the script can't run this command or subcommand script: 1a, on @user_script:5.");
+        assert!(matches!(denied, CallError::Denied { .. }), "{denied:?}");
     }
 
     #[test]

@@ -18,6 +18,11 @@ impl Moment {
     /// A moment that has always passed.
     pub(crate) const PAST: Moment = Moment(0);
 
+    /// The present moment.
+    pub fn now() -> Self {
+        now()
+    }
+
     /// Nanoseconds since boot.
     pub fn as_nanos(self) -> u64 {
         self.0

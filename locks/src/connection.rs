@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisError, Value};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use crate::answer;
@@ -49,6 +49,8 @@ impl Address {
 
 /// The address for an error message.
 pub(crate) fn without_password(url: &str) -> String {
+    // The query can hold one too.
+    let url = url.split('?').next().unwrap_or_default();
     match (url.find("://"), url.rfind('@')) {
         (Some(scheme), Some(at)) if scheme + 3 <= at => format!("{}{}", &url[..scheme + 3], &url[at + 1..]),
         _ => url.to_owned(),
@@ -60,7 +62,7 @@ pub(crate) fn without_password(url: &str) -> String {
 pub(crate) struct Link {
     redis: MultiplexedConnection,
     alive: Arc<AtomicBool>,
-    /// `None` if this user may not ask for it.
+    /// `None` if nobody asked for it, or this user may not.
     identity: Option<Identity>,
 }
 
@@ -96,13 +98,11 @@ impl Link {
             .client
             .get_multiplexed_async_connection_with_config(&config)
             .await?;
-        let mut link = Link {
+        Ok(Link {
             redis,
             alive,
             identity: None,
-        };
-        link.identity = link.identify().await?;
-        Ok(link)
+        })
     }
 
     async fn identify(&self) -> Result<Option<Identity>, RedisError> {
@@ -113,14 +113,16 @@ impl Link {
         let answers = tokio::join!(self.send(&id), self.send(&info));
         let (id, info) = match answers {
             (Ok(id), Ok(info)) => (id, info),
-            // An answer, if only a refusal: the link works, it just cannot be named.
-            (Err(error), _) | (_, Err(error)) if error.code().is_some() => return Ok(None),
+            // The link works, it just cannot be named.
+            (Err(error), _) | (_, Err(error)) if answer::is_forbidden(&error) => return Ok(None),
             (Err(error), _) | (_, Err(error)) => return Err(error),
         };
         let info: String = redis::from_redis_value(info)?;
-        let run = info.lines().find_map(|line| line.strip_prefix("run_id:"));
+        let Some(run) = info.lines().find_map(|line| line.strip_prefix("run_id:")) else {
+            return Ok(None);
+        };
         Ok(Some(Identity {
-            run: run.unwrap_or_default().to_owned(),
+            run: run.to_owned(),
             client: redis::from_redis_value(id)?,
         }))
     }
@@ -136,7 +138,12 @@ impl Link {
             Err(error) if answer::is_unknown_script(&error) => self.send(&call.with_body()).await,
             other => other,
         }
-        .map_err(|error| answer::classify(call.text.name, error))
+        .map_err(|error| {
+            if error.is_unrecoverable_error() {
+                self.alive.store(false, Ordering::Release);
+            }
+            answer::classify(call.text.name, error)
+        })
     }
 
     async fn send(&self, command: &redis::Cmd) -> Result<Value, RedisError> {
@@ -148,7 +155,11 @@ impl Link {
     async fn fence(&self, doomed: &[Option<Identity>]) -> Result<(), RedisError> {
         for old in doomed {
             let (Some(old), Some(own)) = (old, &self.identity) else {
-                return Err((redis::ErrorKind::Client, "this user may not run CLIENT ID and INFO").into());
+                return Err((
+                    redis::ErrorKind::AuthenticationFailed,
+                    "this user may not run CLIENT ID and INFO",
+                )
+                    .into());
             };
             if old.run != own.run {
                 continue;
@@ -173,17 +184,26 @@ struct Shared {
     command_timeout: Duration,
     wakeups: Arc<Wakeups>,
     state: Mutex<State>,
-    /// Held while a link is being opened, so that one is opened and not one a caller.
-    opening: Arc<tokio::sync::Mutex<()>>,
+    /// How the newest opening ended.
+    news: watch::Sender<News>,
 }
 
 #[derive(Default)]
 struct State {
     link: Option<(u64, Link)>,
+    /// The number of the newest link, or of the one being opened.
     generation: u64,
+    /// Since when a link is being opened.
+    opening: Option<Moment>,
     /// Links that were given up and are not fenced yet.
     doomed: Vec<Option<Identity>>,
     warned: bool,
+}
+
+#[derive(Clone, Default)]
+struct News {
+    generation: u64,
+    error: Option<CallError>,
 }
 
 impl Connection {
@@ -194,7 +214,7 @@ impl Connection {
                 command_timeout,
                 wakeups,
                 state: Mutex::default(),
-                opening: Arc::default(),
+                news: watch::Sender::default(),
             }),
         }
     }
@@ -203,14 +223,14 @@ impl Connection {
         self.shared.command_timeout
     }
 
-    /// Runs a call within the command timeout, and `until` at the latest.
+    /// Runs a call within the command timeout, and `until` at the latest if it is given.
     ///
     /// A call that got no answer within the command timeout gives the link up: the next one runs on a new link, behind the
     /// fence. One that only `until` cut short leaves the link alone.
-    pub(crate) async fn run(&self, call: &Call, until: Moment) -> Result<Value, CallError> {
+    pub(crate) async fn run(&self, call: &Call, until: Option<Moment>) -> Result<Value, CallError> {
         let (generation, link) = self.link(until).await?;
-        let left = until.since(clock::now());
-        let limit = left.min(self.shared.command_timeout);
+        let full = self.shared.command_timeout;
+        let limit = until.map_or(full, |until| until.since(clock::now()).min(full));
         match timeout(limit, link.run(call)).await {
             Ok(Err(error)) if error.outcome_unknown() => {
                 self.shared.give_up(generation);
@@ -218,7 +238,7 @@ impl Connection {
             }
             Ok(result) => result,
             Err(_) => {
-                if left >= self.shared.command_timeout {
+                if limit == full {
                     self.shared.give_up(generation);
                 }
                 Err(CallError::Unanswered {
@@ -230,23 +250,30 @@ impl Connection {
     }
 
     /// Opens the link if there is none.
-    pub(crate) async fn open(&self, until: Moment) -> Result<(), CallError> {
-        self.link(until).await.map(|_| ())
+    pub(crate) async fn open(&self) -> Result<(), CallError> {
+        self.link(None).await.map(|_| ())
     }
 
-    async fn link(&self, until: Moment) -> Result<(u64, Link), CallError> {
-        if let Some(link) = self.shared.current() {
+    async fn link(&self, until: Option<Moment>) -> Result<(u64, Link), CallError> {
+        if let Some(link) = lock(&self.shared.state).link.clone() {
             return Ok(link);
         }
-        let limit = until.since(clock::now()).min(self.shared.command_timeout);
+        let full = self.shared.command_timeout;
+        let limit = until.map_or(full, |until| until.since(clock::now()).min(full));
         let opened = async {
-            let turn = self.shared.opening.clone().lock_owned().await;
-            if let Some(link) = self.shared.current() {
-                return Ok(link);
+            let mut news = self.shared.news.subscribe();
+            loop {
+                let awaited = match self.shared.link_or_opening() {
+                    Ok(link) => return Ok(link),
+                    Err(generation) => generation,
+                };
+                let heard = news.wait_for(|news| news.generation >= awaited).await;
+                // The sender lives in `shared`.
+                let heard = heard.map(|news| news.clone()).unwrap_or_default();
+                if let (true, Some(error)) = (heard.generation == awaited, heard.error) {
+                    return Err(error);
+                }
             }
-            // A task of its own: a caller that leaves must not make the next one start again.
-            let opening = tokio::spawn(self.shared.clone().reopen(turn));
-            opening.await.unwrap_or(Err(CallError::Unreachable { source: None }))
         };
         timeout(limit, opened)
             .await
@@ -255,49 +282,78 @@ impl Connection {
 }
 
 impl Shared {
-    fn current(&self) -> Option<(u64, Link)> {
-        lock(&self.state).link.clone()
+    /// The link, or the number of the opening to wait for. One that is under way for longer than it may take, on a runtime that
+    /// stands still perhaps, is not waited for: another is begun.
+    fn link_or_opening(self: &Arc<Self>) -> Result<(u64, Link), u64> {
+        let mut state = lock(&self.state);
+        if let Some(link) = state.link.clone() {
+            return Ok(link);
+        }
+        let now = clock::now();
+        let under_way = state
+            .opening
+            .is_some_and(|since| now.since(since) < self.command_timeout);
+        if !under_way {
+            state.generation += 1;
+            state.opening = Some(now);
+            // A task of its own: a caller that leaves must not make the next one start again.
+            tokio::spawn(self.clone().reopen(state.generation, state.doomed.clone()));
+        }
+        Err(state.generation)
     }
 
-    async fn reopen(self: Arc<Self>, _turn: tokio::sync::OwnedMutexGuard<()>) -> Result<(u64, Link), CallError> {
-        let (generation, doomed) = {
-            let mut state = lock(&self.state);
-            state.generation += 1;
-            (state.generation, state.doomed.clone())
+    async fn reopen(self: Arc<Self>, generation: u64, doomed: Vec<Option<Identity>>) {
+        let opened = self.open_behind_fence(generation, &doomed).await;
+        let mut state = lock(&self.state);
+        if state.generation != generation {
+            // Overtaken by a later opening.
+            return;
+        }
+        state.opening = None;
+        let error = match opened {
+            Ok(link) => {
+                let requests = serve_subscriptions(link.clone(), &self, generation);
+                state.doomed.retain(|old| !doomed.contains(old));
+                state.link = Some((generation, link));
+                // Under the same lock: a link that breaks right now must be known to the waiters before it is given up.
+                self.wakeups.connected(generation, requests);
+                None
+            }
+            Err(error) => Some(error),
         };
+        drop(state);
+        self.news.send_replace(News { generation, error });
+    }
+
+    async fn open_behind_fence(
+        self: &Arc<Self>,
+        generation: u64,
+        doomed: &[Option<Identity>],
+    ) -> Result<Link, CallError> {
         let ears = Ears {
-            connection: Arc::downgrade(&self),
+            connection: Arc::downgrade(self),
             generation,
         };
-        let link = within(self.command_timeout, async {
-            let link = Link::connect(&self.address, move |info| ears.hear(info)).await?;
-            match link.fence(&doomed).await {
-                Err(error) if error.is_io_error() => return Err(error),
-                Err(error) => self.warn_of_missing_fence(&error),
-                Ok(()) => {}
+        within(self.command_timeout, async {
+            let mut link = Link::connect(&self.address, move |info| ears.hear(info)).await?;
+            link.identity = link.identify().await?;
+            match link.fence(doomed).await {
+                Err(error) if answer::is_forbidden(&error) => self.warn_of_missing_fence(&error),
+                other => other?,
             }
             Ok(link)
         })
-        .await?;
-        let requests = serve_subscriptions(link.clone(), self.clone(), generation);
-        let mut state = lock(&self.state);
-        state.doomed.retain(|old| !doomed.contains(old));
-        state.link = Some((generation, link.clone()));
-        // Under the same lock: a link that breaks right now must be known to the waiters before it is given up.
-        self.wakeups.connected(generation, requests);
-        drop(state);
-        Ok((generation, link))
+        .await
     }
 
     /// Gives a link up. Everybody who waits on a wake-up from it is woken to try again.
     fn give_up(&self, generation: u64) {
         let mut state = lock(&self.state);
-        let Some((_, link)) = state.link.take_if(|(current, _)| *current == generation) else {
-            return;
-        };
-        state.doomed.push(link.identity.clone());
-        drop(state);
-        self.wakeups.disconnected(generation);
+        if let Some((_, link)) = state.link.take_if(|(current, _)| *current == generation) {
+            state.doomed.push(link.identity.clone());
+            // Under the same lock: the waiters must know before the next link is there.
+            self.wakeups.disconnected(generation);
+        }
     }
 
     fn warn_of_missing_fence(&self, error: &RedisError) {
@@ -357,9 +413,14 @@ impl Drop for Ears {
 
 /// Subscribes and unsubscribes in the order asked, on the link's own runtime, so that no caller's departure can leave it half done.
 /// Ends when the link is given up, and gives it up itself if it falls silent.
-fn serve_subscriptions(link: Link, shared: Arc<Shared>, generation: u64) -> mpsc::UnboundedSender<Request> {
+fn serve_subscriptions(link: Link, shared: &Arc<Shared>, generation: u64) -> mpsc::UnboundedSender<Request> {
     let (sender, mut requests) = mpsc::unbounded_channel::<Request>();
-    let (wakeups, limit, shared) = (shared.wakeups.clone(), shared.command_timeout, Arc::downgrade(&shared));
+    // The table holds the sender that keeps this task alive, so the task must not hold the table.
+    let (wakeups, limit, shared) = (
+        Arc::downgrade(&shared.wakeups),
+        shared.command_timeout,
+        Arc::downgrade(shared),
+    );
     tokio::spawn(async move {
         let mut redis = link.redis;
         let mut next = None;
@@ -393,8 +454,13 @@ fn serve_subscriptions(link: Link, shared: Arc<Shared>, generation: u64) -> mpsc
                 }
                 return;
             };
-            if let Err(error) = &result {
-                tracing::debug!(%error, subscribes, "waiters ask again at intervals instead of being woken");
+            let Some(wakeups) = wakeups.upgrade() else {
+                return;
+            };
+            match &result {
+                Err(error) if answer::is_forbidden(error) => warn_of_deafness(error),
+                Err(error) => tracing::debug!(%error, subscribes, "waiters ask at intervals until the next link"),
+                Ok(()) => {}
             }
             for request in &batch {
                 wakeups.subscribed(request, result.is_ok());
@@ -404,10 +470,27 @@ fn serve_subscriptions(link: Link, shared: Arc<Shared>, generation: u64) -> mpsc
     sender
 }
 
+fn warn_of_deafness(error: &RedisError) {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        tracing::warn!(%error, "this user may not subscribe to wake-ups, so waiters ask at intervals; allow its channels");
+    });
+}
+
 async fn within<T>(limit: Duration, work: impl Future<Output = Result<T, RedisError>>) -> Result<T, CallError> {
     match timeout(limit, work).await {
-        Ok(result) => result.map_err(|error| CallError::Unreachable {
-            source: Some(Arc::new(error)),
+        Ok(result) => result.map_err(|error| {
+            let forbidden = answer::is_forbidden(&error);
+            let code = error.code().unwrap_or("AUTH").into();
+            let source = Arc::new(error);
+            match forbidden {
+                true => CallError::Denied {
+                    script: "connect",
+                    code,
+                    source,
+                },
+                false => CallError::Unreachable { source: Some(source) },
+            }
         }),
         Err(_) => Err(CallError::Unreachable { source: None }),
     }
@@ -421,6 +504,10 @@ mod tests {
     fn an_address_is_shown_without_its_password() {
         assert_eq!(without_password("redis://user:se:cr@t@host:1/2"), "redis://host:1/2");
         assert_eq!(without_password("redis://host/"), "redis://host/");
+        assert_eq!(
+            without_password("unix:///run/r.sock?user=me&pass=secret"),
+            "unix:///run/r.sock"
+        );
         assert_eq!(without_password("nonsense"), "nonsense");
     }
 

@@ -34,8 +34,17 @@ pub enum BuildError {
     /// Times that make no sense, alone or together. Nothing was sent.
     #[error(transparent)]
     Times(#[from] InvalidTimes),
+    /// Redis does not let this user in. Check the user name, the password and the ACL.
+    #[error("Redis at {url} does not let this user in; check user name, password and ACL")]
+    Denied {
+        /// The address as given, without a password.
+        url: String,
+        /// What Redis said.
+        #[source]
+        source: CallError,
+    },
     /// Redis could not be reached, or refused the connection.
-    #[error("Redis at {url} did not answer")]
+    #[error("Redis at {url} did not answer; check the address, and that the server runs")]
     Unreachable {
         /// The address as given, without a password.
         url: String,
@@ -136,9 +145,9 @@ pub enum AcquireError {
         /// How long the caller waited.
         waited: Duration,
     },
-    /// Redis could not be reached or gave no answer, to the end of the wait limit (without a limit: for one watchdog time).
-    /// If an attempt was sent, what it may have taken is given back in the background.
-    #[error("{name} could not be acquired: Redis did not answer for {waited:?}")]
+    /// Redis could not be reached, gave no answer or refused for the time being, to the end of the wait limit (without a limit:
+    /// for one watchdog time). If an attempt was sent, what it may have taken is given back in the background.
+    #[error("{name} could not be acquired: Redis was not to be had for {waited:?}")]
     Unavailable {
         /// The lock's name.
         name: String,
@@ -165,6 +174,15 @@ pub enum AcquireError {
     NoTimeToLive {
         /// The lock's name.
         name: String,
+    },
+    /// The answers of Redis took longer than the lease can be trusted. What they granted is given back in the background:
+    /// ask for a longer lease time.
+    #[error("{name} was granted too late to be of use: the answer took {took:?}, longer than its lease can be trusted")]
+    TooLate {
+        /// The lock's name.
+        name: String,
+        /// How long the last answer took.
+        took: Duration,
     },
     /// A re-entry of a hold that has ended. Nothing was created: release what is left of it and acquire anew.
     #[error("{name} cannot be re-entered: its hold is lost ({reason})")]
@@ -218,8 +236,8 @@ pub enum ReleaseError {
         /// Why the hold ended.
         reason: LostReason,
     },
-    /// Redis could not be reached or gave no answer. Renewal has ended, and the release is repeated in the background until
-    /// Redis answers; at the latest the lock ends when its lease time has passed.
+    /// Redis could not be reached, gave no answer or refused for the time being. Renewal has ended, and the release is repeated
+    /// in the background; at the latest the lock ends when its lease time has passed.
     #[error("the release of {name} is not confirmed; it goes on in the background")]
     Unanswered {
         /// The lock's name.
@@ -247,7 +265,7 @@ impl ReleaseError {
 
     /// Whether Redis may have released the lock, or may yet.
     pub fn outcome_unknown(&self) -> bool {
-        matches!(self, ReleaseError::Unanswered { .. })
+        matches!(self, ReleaseError::Unanswered { source, .. } if source.outcome_unknown())
     }
 }
 

@@ -15,10 +15,10 @@ use crate::error::{Lost, ReleaseError};
 use crate::keys::LockName;
 use crate::lock::Acquire;
 use crate::locks::Client;
-use crate::mode::{Given, Mode};
+use crate::mode::Mode;
 use crate::owner::{HolderId, Owner, lock};
 use crate::policy::Timings;
-use crate::release::Release;
+use crate::release::{Outcome, Release};
 use crate::renewal::Event;
 
 /// What a lease is worth at present.
@@ -131,7 +131,7 @@ impl Lease {
         Acquire::new(self.hold.client.clone(), self.hold.mode.clone()).owner(self.hold.owner())
     }
 
-    /// How many leases of this hold are alive.
+    /// How many leases of this hold are alive, re-entries under way included.
     pub fn hold_count(&self) -> u32 {
         self.hold.leases()
     }
@@ -213,8 +213,8 @@ impl Lease {
     /// Gives the lock back and tells what came of it.
     ///
     /// # Errors
-    /// [`ReleaseError::Lost`] if the lease was lost before, [`ReleaseError::Unanswered`] if Redis does not answer within the
-    /// command timeout (the release then goes on in the background), [`ReleaseError::Refused`] if Redis will not do it.
+    /// [`ReleaseError::Lost`] if the lease was lost before, [`ReleaseError::Unanswered`] if Redis does not answer within
+    /// two command timeouts (the release then goes on in the background), [`ReleaseError::Refused`] if Redis will not do it.
     ///
     /// # Cancel safety
     /// Renewal has ended and the lock is given back in the background.
@@ -231,12 +231,12 @@ impl Lease {
             first => first,
         };
         match again {
-            Ok(Given::Left(0)) => Ok(Released::Fully),
-            Ok(Given::Left(left)) => Ok(Released::StillHeld(left)),
-            // Sent twice: before the deadline nobody but the first send can have released it.
-            Ok(Given::Missing) if release.was_repeated() && clock::now() < trusted_until => Ok(Released::Fully),
-            Ok(Given::Missing) if release.was_repeated() => Ok(Released::Unconfirmed),
-            Ok(Given::Missing) => Err(ReleaseError::Lost {
+            Ok(Outcome::Left(0)) => Ok(Released::Fully),
+            Ok(Outcome::Left(left)) => Ok(Released::StillHeld(left)),
+            // Told before without an answer: until the deadline nobody but that send can have released it.
+            Ok(Outcome::MissingAfterRepeat) if clock::now() < trusted_until => Ok(Released::Fully),
+            Ok(Outcome::MissingAfterRepeat) => Ok(Released::Unconfirmed),
+            Ok(Outcome::Missing) => Err(ReleaseError::Lost {
                 name: name(),
                 reason: LostReason::NotOwner,
             }),
@@ -278,8 +278,10 @@ pub(crate) struct Hold {
     pub(crate) holder: HolderId,
     /// Whether the policy ever tells the holder anything.
     pub(crate) is_told: bool,
-    /// The operations of one holder id go one after the other.
-    pub(crate) turn: tokio::sync::Mutex<()>,
+    /// How long Redis keeps it without renewal.
+    pub(crate) lease_time: Duration,
+    /// The operations of one holder id go one after the other, and know how the last one ended.
+    pub(crate) turn: tokio::sync::Mutex<Turn>,
     trusted_until: AtomicU64,
     /// Of the first acquire; kept through re-entry.
     fencing_token: OnceLock<u64>,
@@ -287,9 +289,20 @@ pub(crate) struct Hold {
     inner: Mutex<Inner>,
 }
 
+/// What the operations of one hold need to know of each other.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    /// Redis has answered that the hold is gone; nothing of it is sent any more.
+    pub(crate) freed: bool,
+    /// Redis was told to give the lock back, and has not answered.
+    pub(crate) told_to_free: bool,
+}
+
 struct Inner {
     state: LeaseState,
     leases: u32,
+    /// The last lease is gone: no further acquire joins this hold.
+    closed: bool,
     /// Of these, how many want renewal.
     renewed: u32,
     /// Made when somebody asks for it.
@@ -297,19 +310,21 @@ struct Inner {
 }
 
 impl Hold {
-    pub(crate) fn new(client: Arc<Client>, mode: Arc<dyn Mode>, is_told: bool, owner: Option<Owner>) -> Self {
+    pub(crate) fn new(client: Arc<Client>, mode: Arc<dyn Mode>, timings: Timings, owner: Option<Owner>) -> Self {
         Hold {
             holder: client.ids.next(),
             client,
             mode,
-            is_told,
-            turn: tokio::sync::Mutex::new(()),
+            is_told: timings.is_told(),
+            lease_time: timings.lease,
+            turn: tokio::sync::Mutex::default(),
             trusted_until: AtomicU64::new(0),
             fencing_token: OnceLock::new(),
             owner: owner.map_or_else(OnceLock::new, OnceLock::from),
             inner: Mutex::new(Inner {
                 state: LeaseState::Held,
                 leases: 0,
+                closed: false,
                 renewed: 0,
                 states: None,
             }),
@@ -328,15 +343,18 @@ impl Hold {
         lock(&self.inner).leases
     }
 
-    /// One lease more, renewed if it comes with no lease time of its own. Says how many there are.
-    pub(crate) fn join(&self, renewed: bool, timings: Timings) -> u32 {
+    /// One lease more, renewed if it comes with no lease time of its own. Not once the last one has gone: `false`.
+    pub(crate) fn join(&self, renewed: bool, timings: Timings) -> bool {
         let mut inner = lock(&self.inner);
+        if inner.closed {
+            return false;
+        }
         inner.leases += 1;
         inner.renewed += u32::from(renewed);
         if renewed && inner.renewed == 1 && inner.leases > 1 {
             self.client.watchdog.tell(&self.holder, Event::Attend(timings));
         }
-        inner.leases
+        true
     }
 
     /// One lease less; the last one ends the hold here, before Redis is told.
@@ -345,6 +363,7 @@ impl Hold {
         inner.leases -= 1;
         inner.renewed -= u32::from(renewed);
         if inner.leases == 0 {
+            inner.closed = true;
             self.trusted_until.store(0, Ordering::Release);
             if !matches!(inner.state, LeaseState::Lost(_)) {
                 inner.change(LeaseState::Released);
@@ -357,7 +376,7 @@ impl Hold {
 
     /// Whether a further acquire of the owner belongs to this hold.
     pub(crate) fn is_open(&self) -> bool {
-        lock(&self.inner).leases > 0
+        !lock(&self.inner).closed
     }
 
     pub(crate) fn lost_reason(&self) -> Option<LostReason> {
@@ -379,11 +398,11 @@ impl Hold {
         }
     }
 
-    /// The state changes. Lost and Released are final. Says whether it did change.
+    /// The state changes, unless it is Lost or Released: those are final. Says whether it is what it was told to be.
     pub(crate) fn tell(&self, state: LeaseState) -> bool {
         let mut inner = lock(&self.inner);
         if matches!(inner.state, LeaseState::Lost(_) | LeaseState::Released) {
-            return false;
+            return inner.state == state;
         }
         if matches!(state, LeaseState::Lost(_)) {
             self.trusted_until.store(0, Ordering::Release);
@@ -404,7 +423,8 @@ impl Hold {
     fn owner(self: &Arc<Self>) -> &Owner {
         self.owner.get_or_init(|| {
             let owner = Owner::new();
-            owner.place(self.mode.name()).set(self);
+            let (ids, mode) = (&self.client.ids, &self.mode);
+            owner.place(ids, mode.kind(), mode.name()).set(self);
             owner
         })
     }

@@ -58,7 +58,8 @@ impl<K> Lock<K> {
     ///
     /// # Cancel safety
     /// Dropping the future at any point leaves nothing behind: it leaves the queue, and what an attempt on its way may have
-    /// taken is given back in the background.
+    /// taken is given back in the background. A future that is kept and not polled keeps its place, and with it those behind it
+    /// in this process.
     pub fn acquire(&self) -> Acquire {
         Acquire::new(self.client.clone(), self.mode.clone())
     }
@@ -77,7 +78,7 @@ impl<K> Lock<K> {
         }
     }
 
-    /// Acquires the lock if it is free, without waiting: busy is `None`.
+    /// Acquires the lock if it is free, without waiting for its holder: busy is `None`. Redis gets one command timeout to answer.
     ///
     /// # Errors
     /// See [`AcquireError`]; a lock that is busy is no error.

@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::admin::Admin;
-use crate::clock;
 use crate::connection::{Address, Connection, without_password};
-use crate::error::{BuildError, InvalidTimes};
+use crate::error::{BuildError, CallError, InvalidTimes};
 use crate::events::Observer;
 use crate::keys::LockName;
 use crate::local_queue::LocalQueues;
@@ -130,6 +129,7 @@ impl Locks {
     /// The client is closed; only the waiting ends.
     pub async fn shutdown(&self, limit: Duration) -> Result<(), StillPending> {
         self.client.closed.store(true, Ordering::Release);
+        self.client.wakeups.wake_everybody();
         self.client.watchdog.close();
         let mut pending = self.client.releases.pending();
         let drained = tokio::time::timeout(limit, pending.wait_for(|pending| *pending == 0)).await;
@@ -242,10 +242,12 @@ impl LocksBuilder {
         let address = Address::parse(&self.url)?;
         let wakeups = Arc::new(Wakeups::default());
         let connection = Connection::new(address.clone(), self.command_timeout, wakeups.clone());
-        let until = clock::now().plus(self.command_timeout);
-        connection.open(until).await.map_err(|source| BuildError::Unreachable {
-            url: without_password(&self.url),
-            source,
+        connection.open().await.map_err(|source| {
+            let url = without_password(&self.url);
+            match source {
+                CallError::Denied { .. } => BuildError::Denied { url, source },
+                _ => BuildError::Unreachable { url, source },
+            }
         })?;
         let (releases, work) = Releases::new();
         let watchdog = Watchdog::start(address, self.observer, work).map_err(BuildError::Thread)?;

@@ -67,6 +67,8 @@ pub(crate) enum Attempt {
     NoTimeToLive,
     /// A re-entry whose hold is gone. Nothing was created.
     Gone,
+    /// Granted, again and again, by answers that came when the lease could not be trusted any more.
+    TooLate { took: Duration },
 }
 
 /// A hold as Redis has it.
@@ -106,9 +108,23 @@ pub(crate) fn attempt(script: &'static str, answer: Value) -> Result<Attempt, Ca
 pub(crate) fn given(script: &'static str, answer: Value) -> Result<Given, CallError> {
     match pair(&answer) {
         Some((-1, _)) => Ok(Given::Missing),
-        Some((left, _)) if left >= 0 => Ok(Given::Left(left as u32)),
+        Some((left, heard)) if left >= 0 => {
+            if heard < 0 {
+                warn_of_silence();
+            }
+            Ok(Given::Left(left as u32))
+        }
         _ => Err(nonsense(script, &answer)),
     }
+}
+
+fn warn_of_silence() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        tracing::warn!(
+            "Redis does not let this user publish wake-ups, so waiters learn of a release late; allow its channels"
+        )
+    });
 }
 
 /// The error for an answer of another shape.

@@ -56,7 +56,7 @@ impl AcquireOptions {
         self
     }
 
-    /// What a failed renewal leads to. Default: the client's policy.
+    /// What a failed renewal leads to. Default: the client's policy. A re-entry keeps that of its hold.
     pub fn renewal(mut self, policy: RenewalPolicy) -> Self {
         self.renewal = Some(policy);
         self
@@ -76,7 +76,7 @@ impl AcquireOptions {
         }
         let policy = self.renewal.as_ref().unwrap_or(default_policy);
         let timings = match self.lease_time {
-            Some(lease_time) => Timings::fixed(policy, whole_millis(lease_time)?),
+            Some(lease_time) => Timings::fixed(policy, whole_millis(lease_time)?)?,
             None => Timings::renewed(policy, watchdog_time)?,
         };
         Ok(Terms {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::keys::LockName;
+use crate::kind::LockKind;
 use crate::lease::Hold;
 
 /// Redis' name for one hold: `<client uuid>:<n>`, as Redisson writes it.
@@ -37,13 +38,17 @@ impl fmt::Debug for HolderId {
 #[derive(Debug)]
 pub(crate) struct HolderIds {
     client: String,
+    /// Tells the clients of this process apart.
+    number: u64,
     next: AtomicU64,
 }
 
 impl HolderIds {
     pub(crate) fn new() -> Self {
+        static CLIENTS: AtomicU64 = AtomicU64::new(0);
         HolderIds {
             client: uuid::Uuid::new_v4().to_string(),
+            number: CLIENTS.fetch_add(1, Ordering::Relaxed),
             next: AtomicU64::new(1),
         }
     }
@@ -64,8 +69,11 @@ impl HolderIds {
 /// pass one owner to both acquires, or use [`Lease::reenter`](crate::Lease::reenter). Clones are the same owner.
 #[derive(Clone, Default)]
 pub struct Owner {
-    places: Arc<Mutex<HashMap<LockName, Arc<Place>>>>,
+    places: Arc<Mutex<HashMap<PlaceKey, Arc<Place>>>>,
 }
+
+/// Which lock: the same name on another client's Redis, or of another kind, is another lock.
+type PlaceKey = (u64, LockKind, LockName);
 
 /// An owner's place at one lock. Its acquires there go one after the other, so that the second finds the hold of the first.
 pub(crate) struct Place {
@@ -98,12 +106,12 @@ impl Owner {
     }
 
     /// The owner's place at a lock; places whose hold has ended are swept on the way.
-    pub(crate) fn place(&self, name: &LockName) -> Arc<Place> {
+    pub(crate) fn place(&self, ids: &HolderIds, kind: LockKind, name: &LockName) -> Arc<Place> {
         let mut places = lock(&self.places);
         if places.len() >= 32 && places.len().is_power_of_two() {
             places.retain(|_, place| Arc::strong_count(place) > 1 || place.hold().is_some());
         }
-        let place = places.entry(name.clone()).or_insert_with(|| {
+        let place = places.entry((ids.number, kind, name.clone())).or_insert_with(|| {
             Arc::new(Place {
                 turn: tokio::sync::Mutex::new(()),
                 hold: Mutex::new(Weak::new()),
@@ -150,6 +158,16 @@ mod tests {
     }
 
     #[test]
+    fn one_name_is_another_lock_on_another_client_and_of_another_kind() {
+        let (owner, here, there) = (Owner::new(), HolderIds::new(), HolderIds::new());
+        let name = LockName::from("n");
+        let place = owner.place(&here, LockKind::Reentrant, &name);
+        assert!(Arc::ptr_eq(&place, &owner.place(&here, LockKind::Reentrant, &name)));
+        assert!(!Arc::ptr_eq(&place, &owner.place(&there, LockKind::Reentrant, &name)));
+        assert!(!Arc::ptr_eq(&place, &owner.place(&here, LockKind::Fenced, &name)));
+    }
+
+    #[test]
     fn two_owners_are_two_and_a_clone_is_the_same() {
         let owner = Owner::new();
         assert_eq!(owner, owner.clone());
@@ -158,9 +176,9 @@ mod tests {
 
     #[test]
     fn an_owner_forgets_places_it_does_not_hold() {
-        let owner = Owner::new();
+        let (owner, ids) = (Owner::new(), HolderIds::new());
         for n in 0..10_000 {
-            owner.place(&format!("name:{n}").into());
+            owner.place(&ids, LockKind::Reentrant, &format!("name:{n}").into());
         }
         assert!(lock(&owner.places).len() <= 64);
     }

@@ -88,7 +88,7 @@ pub enum Signal {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Margin {
-    /// A share of the lease, at least 50 ms and at most the renewal period.
+    /// A share of the lease from 0 to 1, at least 50 ms and at most a third of the lease.
     Ratio(f64),
     /// A fixed time.
     Fixed(Duration),
@@ -224,7 +224,7 @@ pub(crate) struct Timings {
 impl Timings {
     /// The times of a lock that is renewed: refused if no renewal could be answered before the deadline.
     pub(crate) fn renewed(policy: &RenewalPolicy, lease: Duration) -> Result<Self, InvalidTimes> {
-        let timings = Self::of(policy, lease);
+        let timings = Self::of(policy, lease)?;
         if lease < SHORTEST_RENEWED_LEASE {
             return Err(InvalidTimes::new(format!(
                 "a renewed lease of {lease:?} is too short to be renewed in time; use {SHORTEST_RENEWED_LEASE:?} or more"
@@ -235,7 +235,10 @@ impl Timings {
                 "the renewal period and the attempt timeout must be above zero".into(),
             ));
         }
-        let needed = timings.period + timings.attempt_timeout + timings.margin;
+        let needed = timings
+            .period
+            .saturating_add(timings.attempt_timeout)
+            .saturating_add(timings.margin);
         if needed >= lease {
             return Err(InvalidTimes::new(format!(
                 "renewal period {:?} + attempt timeout {:?} + margin {:?} must be shorter than the lease of {lease:?}, \
@@ -247,18 +250,30 @@ impl Timings {
     }
 
     /// The times of a lock with a lease time of its own: it is watched, not renewed.
-    pub(crate) fn fixed(policy: &RenewalPolicy, lease: Duration) -> Self {
-        Self::of(policy, lease)
+    pub(crate) fn fixed(policy: &RenewalPolicy, lease: Duration) -> Result<Self, InvalidTimes> {
+        let timings = Self::of(policy, lease)?;
+        if timings.margin >= lease {
+            return Err(InvalidTimes::new(format!(
+                "a lease time of {lease:?} is not longer than the policy's margin of {:?}, so it could never be trusted",
+                timings.margin
+            )));
+        }
+        Ok(timings)
     }
 
-    fn of(policy: &RenewalPolicy, lease: Duration) -> Self {
+    fn of(policy: &RenewalPolicy, lease: Duration) -> Result<Self, InvalidTimes> {
         let (period, jitter) = match policy.period {
             Period::LeaseThird => (lease / 3, 0.1),
             Period::Fixed(period) => (period, 0.0),
         };
         let margin = match policy.margin {
+            Margin::Ratio(ratio) if !(0.0..=1.0).contains(&ratio) => {
+                return Err(InvalidTimes::new(format!(
+                    "a margin is a share of the lease from 0 to 1, not {ratio}"
+                )));
+            }
             Margin::Ratio(ratio) => {
-                let share = lease.mul_f64(ratio.clamp(0.0, 1.0));
+                let share = lease.mul_f64(ratio);
                 share.max(SHORTEST_MARGIN).min(lease / 3)
             }
             Margin::Fixed(margin) => margin,
@@ -266,7 +281,7 @@ impl Timings {
         let attempt_timeout = policy
             .attempt_timeout
             .unwrap_or_else(|| LONGEST_ATTEMPT.min(lease / 10));
-        Timings {
+        Ok(Timings {
             lease,
             period,
             jitter,
@@ -274,7 +289,7 @@ impl Timings {
             attempt_timeout,
             effort: policy.effort,
             signal: policy.signal,
-        }
+        })
     }
 
     /// The time until the next renewal; `draw` is uniform in 0..1.
@@ -373,6 +388,17 @@ mod tests {
         policy.period = Period::Fixed(Duration::from_secs(40));
         assert!(Timings::renewed(&policy, LEASE).is_err());
         assert!(Timings::renewed(&RenewalPolicy::deadline(), Duration::from_millis(5)).is_err());
+        policy.period = Period::Fixed(Duration::MAX);
+        policy.attempt_timeout = Some(Duration::MAX);
+        assert!(Timings::renewed(&policy, LEASE).is_err());
+        for ratio in [f64::NAN, -0.1, 1.5, f64::INFINITY] {
+            policy.margin = Margin::Ratio(ratio);
+            let refusal = Timings::fixed(&policy, LEASE).unwrap_err().to_string();
+            assert!(refusal.contains("from 0 to 1"), "{refusal}");
+        }
+        policy.margin = Margin::Fixed(Duration::from_secs(5));
+        assert!(Timings::fixed(&policy, Duration::from_secs(4)).is_err());
+        assert!(Timings::fixed(&policy, Duration::from_secs(6)).is_ok());
     }
 
     #[test]

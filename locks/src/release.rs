@@ -16,40 +16,52 @@ use crate::mode::{self, Given};
 /// It also withdraws an acquire whose outcome is unknown: that hold has no leases, so all it may have taken is given back.
 pub(crate) struct Release {
     hold: Arc<Hold>,
-    sent: u32,
     done: bool,
+}
+
+/// What Redis answered to a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// This count is left; 0: the lock is free.
+    Left(u32),
+    /// The hold was not there.
+    Missing,
+    /// The hold was not there, and an earlier release of it had no answer.
+    MissingAfterRepeat,
 }
 
 impl Release {
     pub(crate) fn new(hold: Arc<Hold>) -> Self {
-        Release {
-            hold,
-            sent: 0,
-            done: false,
-        }
+        Release { hold, done: false }
     }
 
     /// Asks Redis once. Harmless when repeated: the count is absolute, and the holder id is never used again.
-    pub(crate) async fn attempt(&mut self) -> Result<Given, CallError> {
+    pub(crate) async fn attempt(&mut self) -> Result<Outcome, CallError> {
         let hold = self.hold.clone();
-        let _turn = hold.turn.lock().await;
-        let call = hold.mode.release(&hold.holder, hold.leases());
-        let connection = &hold.client.connection;
-        let until = clock::now().plus(connection.command_timeout());
-        self.sent += 1;
-        let result = connection.run(&call, until).await;
+        let mut turn = hold.turn.lock().await;
+        if turn.freed {
+            // Another lease of this hold, given back at the same time, has done it for all.
+            self.done = true;
+            return Ok(Outcome::Left(0));
+        }
+        let count = hold.leases();
+        let call = hold.mode.release(&hold.holder, count);
+        let was_told = turn.told_to_free;
+        turn.told_to_free |= count == 0;
+        let result = hold.client.connection.run(&call, None).await;
         if let Err(CallError::Unreachable { .. }) = result {
-            self.sent -= 1;
+            turn.told_to_free = was_told;
         }
         let result = result.and_then(|answer| mode::given(call.text.name, answer));
         // What cannot be repeated with success is over as well: the lock ends with its lease time.
         self.done = !result.as_ref().is_err_and(CallError::is_retryable);
-        result
-    }
-
-    /// Whether Redis may have been told more than once.
-    pub(crate) fn was_repeated(&self) -> bool {
-        self.sent > 1
+        let given = result?;
+        turn.freed = matches!(given, Given::Left(0) | Given::Missing);
+        Ok(match given {
+            Given::Left(left) => Outcome::Left(left),
+            Given::Missing if was_told => Outcome::MissingAfterRepeat,
+            Given::Missing => Outcome::Missing,
+        })
     }
 }
 
@@ -58,7 +70,6 @@ impl Drop for Release {
         if !self.done {
             let release = Release {
                 hold: self.hold.clone(),
-                sent: self.sent,
                 done: true,
             };
             self.hold.client.releases.push(release);
@@ -110,7 +121,9 @@ async fn work(mut releases: mpsc::UnboundedReceiver<Release>, pending: watch::Se
         let pending = pending.clone();
         tokio::spawn(async move {
             let mut pause = FIRST_PAUSE;
-            while release.attempt().await.is_err_and(|error| error.is_retryable()) {
+            // By then the lock has ended by itself, and a Redis that was silent for so long has other troubles.
+            let end = clock::now().plus(release.hold.lease_time).plus(AFTER_THE_LEASE);
+            while release.attempt().await.is_err_and(|error| error.is_retryable()) && clock::now() < end {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
@@ -126,3 +139,5 @@ const AT_ONCE: usize = 64;
 /// Between tries while Redis does not answer.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How much longer than the lease a release is repeated.
+const AFTER_THE_LEASE: Duration = Duration::from_secs(60);

@@ -45,8 +45,8 @@ pub(crate) enum Event {
     Due,
     /// An attempt was answered, or failed on the way.
     Answered { number: u64, answer: Answer },
-    /// The hold got a new lease by other means than renewal: a re-entry whose request was sent then.
-    Extended { sent: Moment, lease: Duration },
+    /// The hold got a new lease by other means than renewal: a re-entry with these times, whose request was sent then.
+    Extended { sent: Moment, timings: Timings },
     /// From now on the hold is to be renewed, with these times.
     Attend(Timings),
     /// From now on the hold is not to be renewed, only watched to its deadline.
@@ -115,8 +115,8 @@ pub(crate) struct Renewal {
 }
 
 impl Renewal {
-    /// A hold that was granted by a request sent at `sent` and answered at `answered`.
-    pub(crate) fn new(timings: Timings, renewed: bool, sent: Moment, answered: Moment, draw: f64) -> Self {
+    /// A hold that was granted by a request sent at `sent`.
+    pub(crate) fn new(timings: Timings, renewed: bool, sent: Moment, draw: f64) -> Self {
         let phase = if renewed {
             Phase::Resting {
                 due: sent.plus(timings.next_period(draw)),
@@ -133,7 +133,8 @@ impl Renewal {
             at_risk: false,
             attempts: Vec::new(),
             next_number: 1,
-            round_trip: answered.since(sent),
+            // Learned from renewals only: the acquire may have waited for a link, or for a server that stood still.
+            round_trip: Duration::ZERO,
             timings,
         }
     }
@@ -178,10 +179,11 @@ impl Renewal {
             }
             Event::End(reason) => self.lose(reason, actions),
             Event::Answered { number, answer } => self.answered(number, answer, now, draw, actions),
-            Event::Extended { sent, lease } => self.extended(sent, lease, actions),
+            Event::Extended { sent, timings } => self.extended(sent, timings, draw, actions),
             Event::Attend(timings) => {
                 if self.phase == Phase::Watched {
                     self.timings = timings;
+                    self.calm(actions);
                     self.phase = Phase::Resting { due: now };
                 }
             }
@@ -225,7 +227,7 @@ impl Renewal {
         let timeout = if self.timings.is_capped() {
             // Many short attempts near the end beat one long one: the one in flight at the heal may be lost.
             let half = self.trusted_until.since(now) / 2;
-            full.min(half).max(self.shortest_attempt().min(full))
+            full.min(half).max(self.shortest_attempt())
         } else {
             full
         };
@@ -263,15 +265,7 @@ impl Renewal {
                 self.round_trip = (self.round_trip * 7 + now.since(attempt.sent)) / 8;
                 self.trust(attempt.sent, actions);
                 actions.push(Action::Renewed { sent: attempt.sent });
-                self.failures = 0;
-                self.pause = Duration::ZERO;
-                self.phase = Phase::Resting {
-                    due: attempt.sent.plus(self.timings.next_period(draw)),
-                };
-                if std::mem::take(&mut self.at_risk) {
-                    actions.push(Action::Tell(LeaseState::Held));
-                    actions.push(Action::Recovered);
-                }
+                self.rest(attempt.sent, draw, actions);
             }
             Answer::No => self.lose_or_stop(LostReason::NotOwner, actions),
             Answer::Clobbered => self.lose_or_stop(LostReason::KeyClobbered, actions),
@@ -305,7 +299,8 @@ impl Renewal {
             self.at_risk = true;
             actions.push(Action::Tell(LeaseState::AtRisk { since: now, cause }));
         }
-        match self.timings.pause(self.failures, self.pause, draw) {
+        let is_over = matches!(self.timings.effort, Effort::UntilDeadline { .. }) && now >= self.trusted_until;
+        match self.timings.pause(self.failures, self.pause, draw).filter(|_| !is_over) {
             Some(pause) => {
                 self.pause = pause;
                 self.phase = Phase::Pausing {
@@ -344,15 +339,37 @@ impl Renewal {
         }
     }
 
-    fn extended(&mut self, sent: Moment, lease: Duration, actions: &mut Vec<Action>) {
+    fn extended(&mut self, sent: Moment, timings: Timings, draw: f64, actions: &mut Vec<Action>) {
         if self.phase == Phase::Lost {
             return;
         }
-        let until = sent.plus(lease).minus(self.timings.margin);
-        self.longest_life = self.longest_life.max(sent.plus(lease));
+        let until = sent.plus(timings.lease).minus(timings.margin);
+        self.longest_life = self.longest_life.max(sent.plus(timings.lease));
         if until > self.trusted_until {
             self.trusted_until = until;
             actions.push(Action::Trust(until));
+        }
+        // Redis answers again, so whatever was failing begins anew.
+        if matches!(self.phase, Phase::Trying | Phase::Pausing { .. } | Phase::Unattended) {
+            self.rest(sent, draw, actions);
+        }
+    }
+
+    /// The lock was renewed by a request sent then: the next renewal is a period later.
+    fn rest(&mut self, sent: Moment, draw: f64, actions: &mut Vec<Action>) {
+        self.calm(actions);
+        self.phase = Phase::Resting {
+            due: sent.plus(self.timings.next_period(draw)),
+        };
+    }
+
+    /// No failure counts any more.
+    fn calm(&mut self, actions: &mut Vec<Action>) {
+        self.failures = 0;
+        self.pause = Duration::ZERO;
+        if std::mem::take(&mut self.at_risk) {
+            actions.push(Action::Tell(LeaseState::Held));
+            actions.push(Action::Recovered);
         }
     }
 
@@ -391,7 +408,9 @@ impl Renewal {
     }
 
     fn shortest_attempt(&self) -> Duration {
-        (self.round_trip * 4).max(self.timings.lease / 1000)
+        (self.round_trip * 4)
+            .max(self.timings.lease / 1000)
+            .min(self.timings.attempt_timeout)
     }
 }
 
@@ -420,7 +439,7 @@ mod tests {
         fn new(policy: RenewalPolicy) -> Self {
             let timings = Timings::renewed(&policy, LEASE).unwrap();
             Hold {
-                renewal: Renewal::new(timings, true, START, START, 0.0),
+                renewal: Renewal::new(timings, true, START, 0.0),
                 now: START,
                 told: Vec::new(),
                 sent: Vec::new(),
@@ -610,9 +629,9 @@ mod tests {
 
     #[test]
     fn a_given_lease_time_is_watched_and_not_renewed() {
-        let timings = Timings::fixed(&RenewalPolicy::deadline(), Duration::from_secs(5));
+        let timings = Timings::fixed(&RenewalPolicy::deadline(), Duration::from_secs(5)).unwrap();
         let mut hold = Hold::new(RenewalPolicy::deadline());
-        hold.renewal = Renewal::new(timings, false, START, START, 0.0);
+        hold.renewal = Renewal::new(timings, false, START, 0.0);
         hold.run_until(4_000);
         assert!(hold.sent.is_empty());
         hold.run_until(10_000);
@@ -621,17 +640,52 @@ mod tests {
 
     #[test]
     fn a_re_entry_prolongs_a_watched_hold_and_never_shortens_it() {
-        let timings = Timings::fixed(&RenewalPolicy::deadline(), Duration::from_secs(5));
+        let timings = Timings::fixed(&RenewalPolicy::deadline(), Duration::from_secs(5)).unwrap();
         let mut hold = Hold::new(RenewalPolicy::deadline());
-        hold.renewal = Renewal::new(timings, false, START, START, 0.0);
+        hold.renewal = Renewal::new(timings, false, START, 0.0);
         let extended = |ms, lease| Event::Extended {
             sent: START.plus(Duration::from_millis(ms)),
-            lease: Duration::from_secs(lease),
+            timings: Timings::fixed(&RenewalPolicy::deadline(), Duration::from_secs(lease)).unwrap(),
         };
         hold.at(1_000, extended(1_000, 2));
         assert_eq!(hold.renewal.trusted_until(), START.plus(Duration::from_millis(4_500)));
         hold.at(2_000, extended(2_000, 10));
-        assert_eq!(hold.renewal.trusted_until(), START.plus(Duration::from_millis(11_500)));
+        assert_eq!(hold.renewal.trusted_until(), START.plus(Duration::from_millis(11_000)));
+    }
+
+    #[test]
+    fn a_re_entry_in_the_last_moments_starts_renewal_again() {
+        let mut hold = Hold::new(RenewalPolicy::deadline());
+        hold.run_until(26_990);
+        let timings = Timings::renewed(&RenewalPolicy::deadline(), LEASE).unwrap();
+        let sent = START.plus(Duration::from_millis(26_980));
+        hold.at(26_995, Event::Extended { sent, timings });
+        assert_eq!(hold.told.last(), Some(&(26_995, LeaseState::Held)));
+        let before = hold.sent.len();
+        hold.run_until(36_980);
+        assert_eq!(hold.sent.len(), before + 1);
+    }
+
+    #[test]
+    fn trying_until_the_deadline_and_telling_on_giving_up_tells_at_the_deadline() {
+        let mut policy = RenewalPolicy::deadline();
+        policy.signal = crate::policy::Signal::OnGiveUp;
+        let mut hold = Hold::new(policy);
+        hold.run_until(100_000);
+        let (told, reason) = hold.lost().expect("it is told");
+        assert_eq!(reason, LostReason::GaveUp);
+        assert!((27_000..=30_000).contains(&told), "{told}");
+    }
+
+    #[test]
+    fn a_slow_renewal_does_not_end_the_tries_after_the_next_failure() {
+        let mut hold = Hold::new(RenewalPolicy::deadline());
+        hold.run_until(10_000);
+        hold.answer(12_500, 1, Answer::Yes);
+        hold.run_until(20_000);
+        hold.answer(20_000, 2, refused());
+        hold.run_until(30_000);
+        assert!(hold.sent.len() > 4, "{}", hold.sent.len());
     }
 
     #[test]

@@ -132,12 +132,7 @@ async fn run(slot: &Mutex<Option<Link>>, address: &Address, batch: &Batch) -> Re
             let nonsense = || FailureCause::Refused("an answer that makes no sense".into());
             answers(reply, batch.attempts.len()).ok_or_else(nonsense)
         }
-        Err(error) => {
-            if error.outcome_unknown() {
-                *slot.lock().await = None;
-            }
-            Err(cause(error))
-        }
+        Err(error) => Err(cause(error)),
     }
 }
 

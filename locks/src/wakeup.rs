@@ -89,6 +89,13 @@ impl Table {
         }
     }
 
+    fn wake_everybody(&self) {
+        let waiters = self.channels.values().flat_map(|subscription| &subscription.waiters);
+        for waiter in waiters {
+            waiter.wake();
+        }
+    }
+
     fn number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number
@@ -145,10 +152,13 @@ impl Wakeups {
         table.link = None;
         for subscription in table.channels.values_mut() {
             subscription.state = Hearing::NotYet;
-            for waiter in &subscription.waiters {
-                waiter.wake();
-            }
         }
+        table.wake_everybody();
+    }
+
+    /// Every waiter is woken to look again.
+    pub(crate) fn wake_everybody(&self) {
+        lock(&self.table).wake_everybody();
     }
 
     /// A subscription was confirmed, or refused.

@@ -15,7 +15,7 @@ use crate::clock::{self, Moment};
 use crate::connection::Address;
 use crate::events::{Event as Told, EventKind, Observer};
 use crate::keys;
-use crate::lease::{Hold, LeaseState, LostReason};
+use crate::lease::{FailureCause, Hold, LeaseState, LostReason};
 use crate::owner::HolderId;
 use crate::release::Release;
 use crate::renewal::{Action, Answer, Attempt, Event, Renewal};
@@ -45,12 +45,18 @@ impl Watchdog {
         releases: impl Future<Output = ()> + Send + 'static,
     ) -> std::io::Result<Self> {
         let (commands, received) = mpsc::unbounded_channel();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let watched = Arc::new(AtomicUsize::new(0));
         let counter = watched.clone();
+        let (started, starting) = std::sync::mpsc::channel();
         std::thread::Builder::new()
             .name("leasehold-watchdog".into())
             .spawn(move || {
+                // Built here: a runtime must not be dropped where another one runs.
+                let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                    Ok(runtime) => runtime,
+                    Err(error) => return drop(started.send(Err(error))),
+                };
+                let _ = started.send(Ok(()));
                 runtime.block_on(async move {
                     let releases = tokio::spawn(releases);
                     Loop::new(address, observer, counter).run(received).await;
@@ -58,6 +64,8 @@ impl Watchdog {
                     let _ = releases.await;
                 });
             })?;
+        // Sent as the first thing that the thread does.
+        starting.recv().map_err(std::io::Error::other)??;
         Ok(Watchdog { commands, watched })
     }
 
@@ -231,6 +239,7 @@ impl Loop {
                     LeaseState::Lost(reason) => Some(EventKind::Lost { reason: *reason }),
                     _ => None,
                 };
+                // A loss that a re-entry found out is told already, and reported here all the same.
                 if hold.tell(state)
                     && let Some(kind) = kind
                 {
@@ -310,6 +319,16 @@ impl Loop {
     }
 }
 
+impl Drop for Loop {
+    /// Empty when the client is gone. If the thread dies of a bug, the holders must not go on believing.
+    fn drop(&mut self) {
+        for entry in self.entries.values() {
+            tracing::error!(name = %entry.hold.mode.name(), "the watchdog has ended while a lock is held");
+            entry.hold.tell(LeaseState::Lost(LostReason::ClientClosed));
+        }
+    }
+}
+
 /// How the answers of a batch read, one for each lock.
 pub(crate) fn answers(reply: redis::Value, locks: usize) -> Option<Vec<Answer>> {
     let redis::Value::Array(results) = reply else {
@@ -319,6 +338,7 @@ pub(crate) fn answers(reply: redis::Value, locks: usize) -> Option<Vec<Answer>> 
         redis::Value::Int(1) => Some(Answer::Yes),
         redis::Value::Int(0) => Some(Answer::No),
         redis::Value::Int(2) => Some(Answer::Clobbered),
+        redis::Value::Int(3) => Some(Answer::Failed(FailureCause::Refused("NOPERM".into()))),
         _ => None,
     });
     read.collect::<Option<Vec<_>>>()
