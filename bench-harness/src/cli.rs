@@ -1,0 +1,285 @@
+//! The command line: arguments to a scenario, a run and an exit code.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::interrupt::Interrupt;
+use crate::measure::Outcome;
+use crate::measure::metrics::METRICS;
+use crate::run::{RunError, RunOptions};
+use crate::scenario::{FaultKind, POLICIES, RedisMode, STOCK, Scenario, ScenarioError};
+use crate::terminal::{self, Progress};
+use crate::{exit, results, worker};
+
+/// Load and faults for Redis locks, with a checker that no lock can talk out of anything.
+#[derive(Debug, Parser)]
+#[command(name = "lockbench", version, about, after_help = EXIT_CODES)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a scenario and write a report.
+    Run(Box<RunArguments>),
+    /// List what there is to choose from.
+    List {
+        /// Of what.
+        what: List,
+    },
+    /// Make the report again, from the result.json in a folder.
+    Report {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// Be a worker process; started by `run`.
+    #[command(hide = true)]
+    Worker,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum List {
+    /// Scenarios that come with lockbench.
+    Scenarios,
+    /// What a holder can do when a renewal fails.
+    Policies,
+    /// What can go wrong.
+    Faults,
+    /// Kinds of lock.
+    Locks,
+    /// What thresholds can ask for.
+    Metrics,
+}
+
+#[derive(Debug, clap::Args)]
+struct RunArguments {
+    /// A stock scenario (see `lockbench list scenarios`) or the path of a file.
+    #[arg(env = "LOCKBENCH_SCENARIO")]
+    scenario: String,
+    /// Where to write result.json, report.html, summary.md and the evidence [default: reports/local/NAME].
+    #[arg(short, long, env = "LOCKBENCH_OUT")]
+    out: Option<PathBuf>,
+    /// Take this seed instead of the scenario's.
+    #[arg(long, env = "LOCKBENCH_SEED")]
+    seed: Option<u64>,
+    /// Change a value of the scenario, as lock.lease=10s or fault.0.for=5s; may be given several times.
+    #[arg(long, value_name = "PATH=VALUE", env = "LOCKBENCH_SET", value_delimiter = ';')]
+    set: Vec<String>,
+    /// Use this Redis, as redis://host:port or unix:///path; without it one is started and ended.
+    #[arg(long, value_name = "URL", env = "LOCKBENCH_REDIS")]
+    redis: Option<String>,
+    /// Allow faults that disturb everybody on the Redis given by --redis.
+    #[arg(long, env = "LOCKBENCH_ALLOW_FAULTS")]
+    allow_faults: bool,
+    /// A few seconds only, to see whether a scenario works; its numbers say little.
+    #[arg(long, env = "LOCKBENCH_QUICK")]
+    quick: bool,
+    /// Plain lines instead of bars, also on a terminal.
+    #[arg(long, env = "LOCKBENCH_NO_TUI")]
+    no_tui: bool,
+    /// With `-`: print result.json on stdout, and nothing else there.
+    #[arg(long, value_name = "-", value_parser = ["-"], env = "LOCKBENCH_JSON")]
+    json: Option<String>,
+}
+
+/// Does what the arguments say; the code is one of [`exit`].
+pub fn main(arguments: Cli) -> ExitCode {
+    let code = match arguments.command {
+        Command::Worker => return worker::work(),
+        Command::List { what } => Ok(list(what)),
+        Command::Report { folder } => report_again(&folder).map_err(Failure::Run),
+        Command::Run(arguments) => run(&arguments),
+    };
+    ExitCode::from(code.unwrap_or_else(|failure| {
+        eprintln!("lockbench: {failure}");
+        failure.code()
+    }))
+}
+
+/// Why there is no outcome.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+impl Failure {
+    fn code(&self) -> u8 {
+        match self {
+            Self::Scenario(_) => exit::USAGE,
+            Self::Run(RunError::Interrupted) => exit::INTERRUPTED,
+            Self::Run(RunError::Url { .. }) => exit::USAGE,
+            Self::Run(_) => exit::ENVIRONMENT,
+        }
+    }
+}
+
+fn run(arguments: &RunArguments) -> Result<u8, Failure> {
+    let scenario = scenario(arguments)?;
+    let folder = arguments
+        .out
+        .clone()
+        .unwrap_or_else(|| Path::new("reports/local").join(&scenario.name));
+    let interrupt = Interrupt::listen().map_err(|source| RunError::System {
+        what: "listen for Ctrl-C".to_owned(),
+        source,
+    })?;
+    let options = RunOptions {
+        folder: folder.clone(),
+        allow_faults: arguments.allow_faults,
+        progress: if arguments.json.is_some() {
+            Progress::silent()
+        } else {
+            Progress::new(arguments.no_tui)
+        },
+        interrupt,
+    };
+    let outcome = crate::run(scenario, repeat(arguments), &options)?;
+    let outcome = results::write(&outcome, &folder)?;
+    if arguments.json.is_some() {
+        println!("{}", results::to_json(&outcome)?);
+    } else {
+        let colour =
+            std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        print!("{}", terminal::summary(&outcome, colour));
+        println!(" report: {}", folder.join(results::PAGE).display());
+    }
+    Ok(outcome.exit)
+}
+
+fn scenario(arguments: &RunArguments) -> Result<Scenario, ScenarioError> {
+    let mut scenario = Scenario::read(&arguments.scenario, &arguments.set)?;
+    if let Some(seed) = arguments.seed {
+        scenario.seed = seed;
+    }
+    if let Some(url) = &arguments.redis {
+        scenario.redis.mode = RedisMode::Url;
+        scenario.redis.url = Some(url.clone());
+        scenario.redis.config.clear();
+    }
+    if arguments.quick {
+        scenario.quicken();
+    }
+    Ok(scenario)
+}
+
+/// The command that runs this again. A URL may hold a password, so it is left to the reader.
+fn repeat(arguments: &RunArguments) -> String {
+    let mut words = vec!["lockbench run".to_owned(), quoted(&arguments.scenario)];
+    words.extend(arguments.seed.map(|seed| format!("--seed {seed}")));
+    words.extend(arguments.set.iter().map(|set| format!("--set {}", quoted(set))));
+    words.extend(arguments.redis.as_ref().map(|_| "--redis URL".to_owned()));
+    words.extend(arguments.allow_faults.then(|| "--allow-faults".to_owned()));
+    words.extend(arguments.quick.then(|| "--quick".to_owned()));
+    words.join(" ")
+}
+
+fn quoted(word: &str) -> String {
+    let plain = word
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || "-_./=:%+,".contains(c));
+    if plain {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+fn report_again(folder: &Path) -> Result<u8, RunError> {
+    let outcome: Outcome = results::read(folder)?;
+    results::write_pages(&outcome, folder)?;
+    println!("{}", folder.join(results::PAGE).display());
+    Ok(exit::GOOD)
+}
+
+fn list(what: List) -> u8 {
+    let rows: Vec<(String, String)> = match what {
+        List::Scenarios => STOCK
+            .iter()
+            .map(|stock| {
+                let question = Scenario::read(stock.name, &[]).map(|scenario| scenario.question);
+                (
+                    stock.name.to_owned(),
+                    question.unwrap_or_else(|error| error.to_string()),
+                )
+            })
+            .collect(),
+        List::Policies => POLICIES
+            .iter()
+            .map(|(name, what)| ((*name).to_owned(), (*what).to_owned()))
+            .collect(),
+        List::Faults => FaultKind::ALL
+            .iter()
+            .map(|kind| (kind.name().to_owned(), kind.what().to_owned()))
+            .collect(),
+        List::Locks => LOCKS
+            .iter()
+            .map(|(name, what)| ((*name).to_owned(), (*what).to_owned()))
+            .collect(),
+        List::Metrics => METRICS
+            .iter()
+            .map(|metric| (metric.name.to_owned(), metric.what.to_owned()))
+            .collect(),
+    };
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    for (name, what) in rows {
+        println!("{name:<width$}  {what}");
+    }
+    exit::GOOD
+}
+
+const LOCKS: [(&str, &str); 2] = [
+    (
+        "reentrant",
+        "the reentrant lock of leasehold, on Redisson's wire format",
+    ),
+    (
+        "none",
+        "no lock at all: shows what the generator does alone; the checker must find overlaps",
+    ),
+];
+
+const EXIT_CODES: &str = "Exit codes: 0 all held; 2 wrong usage or scenario; 3 environment; 4 two workers under one lock; \
+5 a threshold failed; 7 not a valid measurement; 130 interrupted.
+Every option is also read from LOCKBENCH_… (LOCKBENCH_SEED, LOCKBENCH_REDIS; LOCKBENCH_SET takes several, separated by ;).";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_sound() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_repeat_line_holds_all_that_matters_but_no_url() {
+        let words =
+            "lockbench run hot-key --seed 7 --set lock.lease=5s --set a.b=[1] --redis redis://u:secret@h --quick";
+        let Command::Run(arguments) = Cli::parse_from(words.split(' ')).command else {
+            panic!("no run")
+        };
+        assert_eq!(
+            repeat(&arguments),
+            "lockbench run hot-key --seed 7 --set lock.lease=5s --set 'a.b=[1]' --redis URL --quick"
+        );
+    }
+
+    #[test]
+    fn options_change_the_scenario() {
+        let words = "lockbench run pause-demo --seed 9 --redis redis://host --set workload.keys.count=8";
+        let Command::Run(arguments) = Cli::parse_from(words.split(' ')).command else {
+            panic!("no run")
+        };
+        let scenario = scenario(&arguments).unwrap();
+        assert_eq!((scenario.seed, scenario.workload.keys.count), (9, 8));
+        assert_eq!(scenario.redis.url.as_deref(), Some("redis://host"));
+    }
+}

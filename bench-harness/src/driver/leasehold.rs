@@ -1,0 +1,108 @@
+//! The driver of our own library.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::{AcquireError, Event, EventKind, Lease, Locks, Observer, Released, RenewalPolicy};
+
+use super::{Driver, DriverOptions, Hold, Refusal, RenewalSeen, Watcher};
+
+/// Drives the reentrant lock of `leasehold`.
+#[derive(Clone)]
+pub struct LeaseholdDriver {
+    locks: Locks,
+}
+
+impl LeaseholdDriver {
+    /// Connects.
+    ///
+    /// # Errors
+    /// What the library says, in words.
+    pub async fn connect(options: &DriverOptions) -> Result<Self, String> {
+        let policy: RenewalPolicy = options
+            .policy
+            .parse()
+            .map_err(|error| format!("policy {}: {error}", options.policy))?;
+        let mut builder = Locks::builder()
+            .standalone(&options.url)
+            .watchdog_time(options.lease)
+            .renewal(policy)
+            .command_timeout(options.command_timeout);
+        if let Some(watcher) = &options.watcher {
+            builder = builder.observer(Arc::new(Observing(Arc::clone(watcher))));
+        }
+        let locks = builder.build().await.map_err(|error| chain(&error))?;
+        Ok(Self { locks })
+    }
+}
+
+impl Driver for LeaseholdDriver {
+    type Hold = Lease;
+
+    async fn acquire(&self, name: &str, wait: Duration) -> Result<Lease, Refusal> {
+        match self.locks.reentrant(name).acquire().wait_limit(wait).await {
+            Ok(lease) => Ok(lease),
+            Err(AcquireError::WaitLimit { .. }) => Err(Refusal::Busy),
+            Err(error) => Err(Refusal::Failed(chain(&error))),
+        }
+    }
+
+    async fn close(self) {
+        // What is still pending then ends with its lease.
+        let _ = self.locks.shutdown(FAREWELL).await;
+    }
+}
+
+impl Hold for Lease {
+    fn attempts(&self) -> u64 {
+        u64::from(Lease::attempts(self))
+    }
+
+    fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
+        let lost = Lease::lost(self);
+        async move {
+            lost.await;
+        }
+    }
+
+    async fn release(self) -> Result<bool, Refusal> {
+        match Lease::release(self).await {
+            Ok(released) => Ok(matches!(released, Released::Fully)),
+            Err(error) => Err(Refusal::Failed(chain(&error))),
+        }
+    }
+}
+
+/// Passes the library's renewals on.
+struct Observing(Watcher);
+
+impl Observer for Observing {
+    fn event(&self, event: &Event) {
+        let (sent, renewed) = match event.kind {
+            EventKind::Renewed { sent } => (sent, true),
+            EventKind::RenewalFailed { sent, .. } => (sent, false),
+            _ => return,
+        };
+        (self.0)(&RenewalSeen {
+            name: event.name.to_string(),
+            sent_ns: sent.as_nanos(),
+            ended_ns: event.at.as_nanos(),
+            renewed,
+        });
+    }
+}
+
+/// An error and its causes, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// How long releases in the background may take when a worker ends.
+const FAREWELL: Duration = Duration::from_secs(1);

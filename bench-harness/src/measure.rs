@@ -1,0 +1,185 @@
+//! Outcome: what a run measured; plain data, and all that a report sees.
+
+mod latency;
+mod machine;
+pub mod metrics;
+mod round;
+#[cfg(test)]
+pub(crate) mod samples;
+mod verdict;
+pub(crate) mod words;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::scenario::Scenario;
+
+pub use latency::{Latency, Second, decode, encode, histogram, record};
+pub use machine::{Machine, Versions};
+pub use round::{FaultRun, LockRow, Overhead, Overlaps, PolicyRow, Round, Timeline, Told};
+pub use verdict::judge;
+
+/// Everything a run found out. Written as `result.json`; the report is made from it alone.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Version of this format: 1.
+    pub schema: u32,
+    /// Names the run: scenario, start and seed.
+    pub run: String,
+    /// When it began, in seconds since 1970.
+    pub started_unix_s: u64,
+    /// How long it took.
+    pub took_s: f64,
+    /// What was run, all defaults and overrides in place.
+    pub scenario: Scenario,
+    /// The command that runs it again: same arrivals, keys, holds and faults; the timings will differ.
+    pub repeat: String,
+    /// Of what.
+    pub versions: Versions,
+    /// Where.
+    pub machine: Machine,
+    /// Whether it was ended by Ctrl-C: then it holds what was there until then.
+    pub interrupted: bool,
+    /// What the models `closed` and `open` measure.
+    pub load: Option<Load>,
+    /// What the model `held` measures: a round for each fault.
+    pub rounds: Vec<Round>,
+    /// The faults, as asked and as observed.
+    pub faults: Vec<FaultRun>,
+    /// What the checker saw.
+    pub checked: Checked,
+    /// Longest time for which the machine did not run a thread that wanted to run.
+    pub stall_max_ms: f64,
+    /// Metrics by name; `metric@policy` for one policy. Null: not measurable.
+    pub metrics: BTreeMap<String, Option<f64>>,
+    /// The thresholds of the scenario and how they fared.
+    pub thresholds: Vec<ThresholdRun>,
+    /// What deserves attention.
+    pub findings: Vec<Finding>,
+    /// The answer in one sentence.
+    pub verdict: String,
+    /// The exit code.
+    pub exit: u8,
+}
+
+/// What requests for locks experienced.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Load {
+    /// Seconds that were measured.
+    pub window_s: f64,
+    /// From the intended start (open) or the call (closed) to the lock; a timeout counts with its full wait.
+    pub acquire: Latency,
+    /// From the call to the lock.
+    pub service: Latency,
+    /// From the lock to its release, as it came out.
+    pub hold: Latency,
+    /// How late the generator started requests.
+    pub generator_lag: Latency,
+    /// One entry for each second.
+    pub series: Vec<Second>,
+    /// Requests that got their lock.
+    pub successes: u64,
+    /// Critical sections completed per second.
+    pub throughput_per_s: f64,
+    /// Acquire scripts sent per success.
+    pub attempts_per_success: Option<f64>,
+    /// Requests that waited in vain.
+    pub timeouts: u64,
+    /// Failures by their text.
+    pub errors: BTreeMap<String, u64>,
+    /// Arrivals that found no free slot.
+    pub dropped: u64,
+    /// Leases whose holder was told of a loss.
+    pub lost: u64,
+    /// Requests that got their lock, for each worker process: their demand is equal.
+    pub per_process: Vec<u64>,
+}
+
+/// What the checker saw.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Checked {
+    /// Records read.
+    pub records: u64,
+    /// Intervals of protected work.
+    pub intervals: u64,
+    /// Two workers at once under one lock.
+    pub overlaps: Overlaps,
+}
+
+/// A threshold and how it fared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ThresholdRun {
+    /// The metric.
+    pub metric: String,
+    /// What was demanded.
+    pub limit: String,
+    /// What was measured, in the metric's unit.
+    pub measured: Option<f64>,
+    /// Whether it holds.
+    pub holds: bool,
+}
+
+/// Something that deserves attention.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// How grave it is.
+    pub severity: Severity,
+    /// What it is.
+    pub text: String,
+}
+
+/// How grave a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Good to know.
+    Note,
+    /// The measurement cannot be trusted.
+    Invalid,
+    /// Two workers at once where the scenario says there must be none.
+    Safety,
+}
+
+impl Load {
+    /// How evenly the processes were served: 1 if all the same, 1/n if one of n got all.
+    ///
+    /// The index of Jain, Chiu and Hawe (A Quantitative Measure of Fairness, 1984).
+    pub fn fairness(&self) -> Option<f64> {
+        let sum = self.per_process.iter().sum::<u64>() as f64;
+        let squares = self
+            .per_process
+            .iter()
+            .map(|&served| (served as f64).powi(2))
+            .sum::<f64>();
+        (sum > 0.0).then(|| sum * sum / (self.per_process.len() as f64 * squares))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use samples::{held_outcome, load_outcome};
+
+    #[test]
+    fn an_outcome_reads_back_from_its_json_the_same() {
+        for outcome in [load_outcome(), held_outcome()] {
+            let json = serde_json::to_string_pretty(&outcome).unwrap();
+            assert_eq!(serde_json::from_str::<Outcome>(&json).unwrap(), outcome);
+        }
+    }
+
+    #[test]
+    fn fairness_is_one_if_all_are_served_alike() {
+        let fairness = |per_process| {
+            Load {
+                per_process,
+                ..Load::default()
+            }
+            .fairness()
+        };
+        assert_eq!(fairness(vec![5, 5]), Some(1.0));
+        assert_eq!(fairness(vec![10, 0]), Some(0.5));
+        assert_eq!(fairness(vec![0, 0]), None);
+    }
+}

@@ -1,0 +1,120 @@
+//! The numbers a threshold may ask for, by name.
+
+use crate::scenario::{Model, Unit};
+
+/// A number that a run measures.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// Its name in thresholds and in `result.json`.
+    pub name: &'static str,
+    /// What it counts.
+    pub unit: Unit,
+    /// The workload models that measure it.
+    pub models: &'static [Model],
+    /// What it means.
+    pub what: &'static str,
+}
+
+/// Every metric.
+pub const METRICS: [Metric; 20] = [
+    metric(
+        "acquire.p50",
+        Unit::Millis,
+        LOAD,
+        "time to get a lock, from the intended start (open) or the call (closed)",
+    ),
+    metric("acquire.p90", Unit::Millis, LOAD, "the same, 90 of 100 are faster"),
+    metric("acquire.p99", Unit::Millis, LOAD, "the same, 99 of 100 are faster"),
+    metric(
+        "acquire.p999",
+        Unit::Millis,
+        LOAD,
+        "the same, 999 of 1000 are faster; needs 10 000 samples",
+    ),
+    metric("acquire.max", Unit::Millis, LOAD, "the longest"),
+    metric("service.p99", Unit::Millis, LOAD, "time to get a lock, from the call"),
+    metric(
+        "throughput",
+        Unit::PerSecond,
+        LOAD,
+        "completed critical sections per second of the measured time",
+    ),
+    metric("attempts", Unit::Count, LOAD, "acquire scripts sent per success"),
+    metric("timeouts", Unit::Count, LOAD, "requests that waited in vain"),
+    metric("errors", Unit::Count, LOAD, "requests and releases that failed"),
+    metric("dropped", Unit::Count, OPEN, "arrivals that found no free slot"),
+    metric(
+        "gen.lag.p99",
+        Unit::Millis,
+        OPEN,
+        "actual minus intended start: the generator's own lateness",
+    ),
+    metric(
+        "fairness.jain",
+        Unit::Count,
+        LOAD,
+        "how evenly the processes were served: 1 all alike, 1/n one of n got all",
+    ),
+    metric(
+        "overlap.count",
+        Unit::Count,
+        ALL,
+        "times two workers were at work under one lock",
+    ),
+    metric("overlap.max", Unit::Millis, ALL, "the longest of them"),
+    metric("held", Unit::Count, HELD, "locks held when the fault struck"),
+    metric(
+        "lost.total",
+        Unit::Count,
+        HELD,
+        "locks that ended before their holder released them",
+    ),
+    metric(
+        "lost.needless",
+        Unit::Count,
+        HELD,
+        "of these, those a renewal after the fault would have saved",
+    ),
+    metric(
+        "told.max",
+        Unit::Millis,
+        HELD,
+        "latest notice of a loss, relative to the lease's end at the server",
+    ),
+    metric(
+        "prediction.mismatches",
+        Unit::Count,
+        HELD,
+        "locks whose fate the model got wrong, outside its tolerance",
+    ),
+];
+
+/// The metric of that name.
+pub fn find(name: &str) -> Option<Metric> {
+    METRICS.into_iter().find(|metric| metric.name == name)
+}
+
+impl Metric {
+    /// What it counts, in words.
+    pub fn unit_name(&self) -> &'static str {
+        match self.unit {
+            Unit::Count => "a plain number",
+            Unit::Millis => "time",
+            Unit::PerSecond => "events per second",
+        }
+    }
+}
+
+const fn metric(name: &'static str, unit: Unit, models: &'static [Model], what: &'static str) -> Metric {
+    Metric {
+        name,
+        unit,
+        models,
+        what,
+    }
+}
+
+const LOAD: &[Model] = &[Model::Closed, Model::Open];
+const OPEN: &[Model] = &[Model::Open];
+const HELD: &[Model] = &[Model::Held];
+const ALL: &[Model] = &[Model::Closed, Model::Open, Model::Held];

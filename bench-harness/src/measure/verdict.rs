@@ -1,0 +1,325 @@
+//! Verdict: from what was measured to metrics, thresholds, findings and the exit code.
+
+use std::collections::BTreeMap;
+
+use super::{Finding, Outcome, PolicyRow, Severity, ThresholdRun};
+use crate::exit;
+
+/// Fills in what follows from the measurements: metrics, thresholds, findings, verdict and exit code.
+pub fn judge(outcome: &mut Outcome) {
+    outcome.metrics = metrics(outcome);
+    outcome.thresholds = thresholds(outcome);
+    let mut findings = std::mem::take(&mut outcome.findings);
+    findings.extend(faults_not_as_asked(outcome));
+    findings.extend(generator_too_late(outcome));
+    findings.extend(stood_still(outcome));
+    findings.extend(contradictions(outcome));
+    outcome.findings = findings;
+    outcome.exit = exit_code(outcome);
+    outcome.verdict = verdict(outcome);
+}
+
+fn metrics(outcome: &Outcome) -> BTreeMap<String, Option<f64>> {
+    let mut metrics = BTreeMap::new();
+    let mut set = |name: &str, value: Option<f64>| metrics.insert(name.to_owned(), value);
+    let overlaps = &outcome.checked.overlaps;
+    set("overlap.count", Some(overlaps.count as f64));
+    set("overlap.max", Some(overlaps.max_ms));
+    if let Some(load) = &outcome.load {
+        set("acquire.p50", load.acquire.p50_ms);
+        set("acquire.p90", load.acquire.p90_ms);
+        set("acquire.p99", load.acquire.p99_ms);
+        set("acquire.p999", load.acquire.p999_ms);
+        set("acquire.max", load.acquire.max_ms);
+        set("service.p99", load.service.p99_ms);
+        set("throughput", Some(load.throughput_per_s));
+        set("attempts", load.attempts_per_success);
+        set("timeouts", Some(load.timeouts as f64));
+        set("errors", Some(load.errors.values().sum::<u64>() as f64));
+        set("dropped", Some(load.dropped as f64));
+        set("fairness.jain", load.fairness());
+        set("gen.lag.p99", load.generator_lag.p99_ms);
+    }
+    let rows = || outcome.rounds.iter().flat_map(|round| &round.policies);
+    if !outcome.rounds.is_empty() {
+        policy_metrics(&mut metrics, "", &rows().collect::<Vec<_>>());
+        for policy in outcome.scenario.policies() {
+            let of_policy: Vec<_> = rows().filter(|row| row.policy == policy).collect();
+            policy_metrics(&mut metrics, &format!("@{policy}"), &of_policy);
+        }
+    }
+    metrics
+}
+
+fn policy_metrics(metrics: &mut BTreeMap<String, Option<f64>>, suffix: &str, rows: &[&PolicyRow]) {
+    let sum = |count: fn(&PolicyRow) -> u64| Some(rows.iter().map(|row| count(row)).sum::<u64>() as f64);
+    let told = rows
+        .iter()
+        .filter_map(|row| Some(row.told.as_ref()?.max_ms))
+        .reduce(f64::max);
+    let longest = rows.iter().map(|row| row.overlaps.max_ms).fold(0.0, f64::max);
+    let values = [
+        ("held", sum(|row| row.held)),
+        ("lost.total", sum(|row| row.lost)),
+        ("lost.needless", sum(|row| row.needless)),
+        ("told.max", told),
+        ("prediction.mismatches", sum(|row| row.mismatches)),
+        ("overlap.count", sum(|row| row.overlaps.count)),
+        ("overlap.max", Some(longest)),
+    ];
+    metrics.extend(values.map(|(name, value)| (format!("{name}{suffix}"), value)));
+}
+
+fn thresholds(outcome: &Outcome) -> Vec<ThresholdRun> {
+    let limits = &outcome.scenario.thresholds;
+    limits
+        .iter()
+        .map(|(metric, limit)| {
+            let measured = outcome.metrics.get(metric).copied().flatten();
+            ThresholdRun {
+                metric: metric.clone(),
+                limit: limit.to_string(),
+                measured,
+                holds: limit.holds(measured),
+            }
+        })
+        .collect()
+}
+
+fn faults_not_as_asked(outcome: &Outcome) -> Vec<Finding> {
+    let differ = |fault: &&super::FaultRun| {
+        (fault.observed_ms - fault.asked_ms).abs() > (fault.asked_ms * 0.1).max(LATE_PAUSE_MS)
+    };
+    let invalid = |fault: &super::FaultRun| Finding {
+        severity: Severity::Invalid,
+        text: format!(
+            "the fault {} was to last {:.0} ms and lasted {:.0} ms: repeat the run on a quieter machine",
+            fault.kind.name(),
+            fault.asked_ms,
+            fault.observed_ms
+        ),
+    };
+    outcome.faults.iter().filter(differ).map(invalid).collect()
+}
+
+fn generator_too_late(outcome: &Outcome) -> Option<Finding> {
+    let load = outcome.load.as_ref()?;
+    let lag = load.generator_lag.p99_ms.or(load.generator_lag.max_ms)?;
+    (lag > MOST_LAG_MS).then(|| Finding {
+        severity: Severity::Invalid,
+        text: format!(
+            "the generator was {lag:.1} ms late at p99, more than {MOST_LAG_MS} ms: lower the rate, or give it more cores"
+        ),
+    })
+}
+
+/// A machine that stands still for as long as the holders' margin proves nothing about any policy.
+fn stood_still(outcome: &Outcome) -> Option<Finding> {
+    let margin_ms = outcome
+        .rounds
+        .iter()
+        .map(|round| round.lease_ms / 10.0)
+        .reduce(f64::min)?;
+    (outcome.stall_max_ms > margin_ms).then(|| Finding {
+        severity: Severity::Invalid,
+        text: format!(
+            "the machine stood still for {:.0} ms while a fault lasted, longer than the margin of {margin_ms:.0} ms: \
+             repeat the run on a quieter machine, or with a larger scale",
+            outcome.stall_max_ms
+        ),
+    })
+}
+
+fn contradictions(outcome: &Outcome) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for round in &outcome.rounds {
+        for row in &round.policies {
+            let contradicting = row
+                .locks
+                .iter()
+                .filter(|lock| lock.lost != lock.predicted_lost && lock.distance_ms.abs() > lock.band_ms);
+            findings.extend(contradicting.take(MOST_NAMED).map(|lock| Finding {
+                severity: Severity::Note,
+                text: format!(
+                    "{} under {}: lock {} was {}, the model says {} ({:.0} ms from the boundary, tolerance {:.0} ms)",
+                    row.policy,
+                    round.fault.kind.name(),
+                    lock.key,
+                    fate(lock.lost),
+                    fate(lock.predicted_lost),
+                    lock.distance_ms.abs(),
+                    lock.band_ms
+                ),
+            }));
+        }
+    }
+    findings
+}
+
+fn fate(lost: bool) -> &'static str {
+    if lost { "lost" } else { "kept" }
+}
+
+/// Interrupted first, then 4 before 7 before 5.
+fn exit_code(outcome: &Outcome) -> u8 {
+    let failed = |safety: bool| {
+        outcome
+            .thresholds
+            .iter()
+            .any(|threshold| !threshold.holds && is_safety(threshold) == safety)
+    };
+    let invalid = outcome
+        .findings
+        .iter()
+        .any(|finding| finding.severity == Severity::Invalid);
+    if outcome.interrupted {
+        exit::INTERRUPTED
+    } else if failed(true) {
+        exit::SAFETY
+    } else if invalid {
+        exit::INVALID
+    } else if failed(false) {
+        exit::THRESHOLD
+    } else {
+        exit::GOOD
+    }
+}
+
+/// Whether a threshold forbids overlaps: to fail it is a matter of safety.
+fn is_safety(threshold: &ThresholdRun) -> bool {
+    let bounds_above = threshold.limit.starts_with(['=', '<']);
+    threshold.metric.starts_with("overlap.") && bounds_above
+}
+
+fn verdict(outcome: &Outcome) -> String {
+    let failed: Vec<_> = outcome.thresholds.iter().filter(|threshold| !threshold.holds).collect();
+    let named = |list: &[&ThresholdRun]| {
+        list.iter()
+            .map(|t| format!("{} {}", t.metric, t.limit))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    match outcome.exit {
+        exit::INTERRUPTED => "Interrupted: what follows is what was measured until then.".to_owned(),
+        exit::SAFETY => format!(
+            "Unsafe: two workers were at work under one lock ({} failed).",
+            named(&failed)
+        ),
+        exit::INVALID => {
+            let why = outcome
+                .findings
+                .iter()
+                .find(|finding| finding.severity == Severity::Invalid);
+            format!(
+                "Not a measurement: {}.",
+                why.map_or("", |finding| finding.text.as_str())
+            )
+        }
+        exit::THRESHOLD => format!("Failed: {}.", named(&failed)),
+        _ => held_verdict(outcome)
+            .or_else(|| load_verdict(outcome))
+            .unwrap_or_default(),
+    }
+}
+
+fn held_verdict(outcome: &Outcome) -> Option<String> {
+    if outcome.rounds.is_empty() {
+        return None;
+    }
+    let told = outcome.scenario.policies().into_iter().map(|policy| {
+        let of = |metric: &str| {
+            outcome
+                .metrics
+                .get(&format!("{metric}@{policy}"))
+                .copied()
+                .flatten()
+                .unwrap_or(0.0)
+        };
+        let overlaps = of("overlap.count");
+        let worked = if overlaps > 0.0 {
+            format!("{overlaps} times with two workers at once")
+        } else {
+            "never with two workers at once".to_owned()
+        };
+        format!("{policy} lost {} of {} locks, {worked}", of("lost.total"), of("held"))
+    });
+    Some(format!("{}.", told.collect::<Vec<_>>().join("; ")))
+}
+
+fn load_verdict(outcome: &Outcome) -> Option<String> {
+    let load = outcome.load.as_ref()?;
+    let quantile = match (load.acquire.p99_ms, load.acquire.max_ms) {
+        (Some(p99), _) => format!("99 of 100 within {p99:.2} ms"),
+        (None, Some(max)) => format!("all within {max:.2} ms"),
+        (None, None) => "none served".to_owned(),
+    };
+    let failures = load.errors.values().sum::<u64>();
+    Some(format!(
+        "{} locks taken, {:.0} a second, {quantile}; {} timeouts, {failures} errors, {} overlaps.",
+        load.successes, load.throughput_per_s, load.timeouts, outcome.checked.overlaps.count
+    ))
+}
+
+/// The end of CLIENT PAUSE comes up to one cron tick late (measured: 0 … 102 ms at hz 10).
+const LATE_PAUSE_MS: f64 = 150.0;
+
+/// A generator this late at p99 measures itself.
+const MOST_LAG_MS: f64 = 10.0;
+
+/// More contradictions of one policy in one round are only counted.
+const MOST_NAMED: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::samples::{held_outcome, load_outcome};
+
+    #[test]
+    fn safety_goes_before_invalid_and_invalid_before_a_threshold() {
+        let mut outcome = load_outcome();
+        outcome
+            .scenario
+            .thresholds
+            .insert("throughput".to_owned(), "> 1000000/s".parse().unwrap());
+        judge(&mut outcome);
+        assert_eq!(outcome.exit, exit::THRESHOLD);
+        outcome.findings.push(Finding {
+            severity: Severity::Invalid,
+            text: "frozen".to_owned(),
+        });
+        judge(&mut outcome);
+        assert_eq!(outcome.exit, exit::INVALID);
+        outcome.checked.overlaps.count = 1;
+        judge(&mut outcome);
+        assert_eq!(outcome.exit, exit::SAFETY);
+        outcome.interrupted = true;
+        judge(&mut outcome);
+        assert_eq!(outcome.exit, exit::INTERRUPTED);
+    }
+
+    #[test]
+    fn a_held_run_is_judged_by_policy() {
+        let mut outcome = held_outcome();
+        judge(&mut outcome);
+        assert_eq!(outcome.exit, exit::GOOD, "{:?}", outcome.thresholds);
+        assert!(outcome.verdict.contains("deadline lost"), "{}", outcome.verdict);
+        assert!(outcome.metrics["overlap.count@naive-cancel"].unwrap() > 0.0);
+        assert_eq!(outcome.metrics["overlap.count@deadline"], Some(0.0));
+    }
+
+    #[test]
+    fn a_machine_that_stood_still_makes_the_run_invalid() {
+        let mut outcome = held_outcome();
+        outcome.stall_max_ms = 301.0;
+        judge(&mut outcome);
+        assert_eq!(outcome.exit, exit::INVALID);
+    }
+
+    #[test]
+    fn a_fault_that_was_not_as_asked_makes_the_run_invalid() {
+        let mut outcome = held_outcome();
+        outcome.faults[0].observed_ms *= 2.0;
+        judge(&mut outcome);
+        assert_eq!(outcome.exit, exit::INVALID);
+    }
+}

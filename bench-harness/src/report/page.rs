@@ -1,0 +1,132 @@
+//! The page: the outcome, laid out by `page.html`.
+
+use minijinja::value::Serde;
+use minijinja::{Environment, Value, context};
+
+use super::{ReportError, chart, summary};
+use crate::measure::words::{longest, number, told, told_by_model};
+use crate::measure::{Latency, Load, Outcome, PolicyRow, Round, Severity};
+
+/// The report as one HTML file that loads nothing from anywhere.
+///
+/// # Errors
+/// [`ReportError`], which would be a mistake in the template.
+pub fn page(outcome: &Outcome) -> Result<String, ReportError> {
+    let mut environment = Environment::new();
+    environment.add_template("page.html", include_str!("page.html"))?;
+    let scenario = toml::to_string(&outcome.scenario).unwrap_or_else(|error| error.to_string());
+    environment
+        .get_template("page.html")?
+        .render(context! {
+            outcome => Value::from(Serde(outcome)),
+            scenario,
+            good => outcome.exit == 0,
+            meaning => summary::meaning(outcome.exit),
+            started => summary::date(outcome.started_unix_s),
+            load => outcome.load.as_ref().map(|load| load_view(load, outcome)),
+            rounds => outcome.rounds.iter().map(round_view).collect::<Vec<_>>(),
+            thresholds => outcome.thresholds.iter().map(|threshold| context! {
+                metric => threshold.metric.clone(),
+                limit => threshold.limit.clone(),
+                measured => threshold.measured.map_or("not measured".to_owned(), number),
+                holds => threshold.holds,
+            }).collect::<Vec<_>>(),
+            findings => outcome.findings.iter().map(|finding| context! {
+                grave => finding.severity != Severity::Note,
+                text => finding.text.clone(),
+            }).collect::<Vec<_>>(),
+        })
+        .map_err(ReportError::from)
+}
+
+fn load_view(load: &Load, outcome: &Outcome) -> Value {
+    let ms = |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.2}"));
+    let row = |name: &str, of: &Latency| {
+        context! {
+            name,
+            count => of.count,
+            cells => [of.p50_ms, of.p90_ms, of.p99_ms, of.p999_ms, of.max_ms].map(ms),
+        }
+    };
+    let open = outcome.scenario.workload.arrival.is_some();
+    let mut rows = vec![
+        row(
+            if open {
+                "acquire, from the intended start"
+            } else {
+                "acquire (closed loop)"
+            },
+            &load.acquire,
+        ),
+        row("hold, as it came out", &load.hold),
+    ];
+    if open {
+        rows.insert(1, row("acquire, from the call", &load.service));
+        rows.push(row("lateness of the generator", &load.generator_lag));
+    }
+    context! {
+        rows,
+        series => load.series.iter().map(|second| context! {
+            second => second.second,
+            count => second.count,
+            cells => [second.p50_ms, second.p99_ms, second.max_ms].map(|value| ms(Some(value))),
+        }).collect::<Vec<_>>(),
+        throughput => format!("{:.1}", load.throughput_per_s),
+        attempts => ms(load.attempts_per_success),
+        successes => load.successes,
+        timeouts => load.timeouts,
+        dropped => load.dropped,
+        errors => load.errors.clone(),
+        shares => load.per_process.iter().map(u64::to_string).collect::<Vec<_>>().join(", "),
+        fairness => load.fairness().map_or("–".to_owned(), |fairness| format!("{fairness:.3}")),
+        spectrum => chart::spectrum(load, open),
+        rate => chart::rate(load, &outcome.faults),
+        latency => chart::latency(load, &outcome.faults),
+    }
+}
+
+fn round_view(round: &Round) -> Value {
+    let seconds = |ms: f64| format!("{:.2} s", ms / 1e3);
+    context! {
+        fault => round.fault.kind.name(),
+        what => round.fault.kind.what(),
+        scope => round.fault.scope.name(),
+        asked => seconds(round.fault.asked_ms),
+        observed => seconds(round.fault.observed_ms),
+        lease => seconds(round.lease_ms),
+        rows => round.policies.iter().map(policy_view).collect::<Vec<_>>(),
+        ownership => chart::ownership(round),
+        fates => chart::fates(round),
+        timelines => round.timelines.iter().map(|lane| context! {
+            policy => lane.policy.clone(),
+            key => lane.key % 1_000_000,
+            server => seconds(lane.server.1),
+            told => lane.told.map_or("–".to_owned(), seconds),
+            holder => seconds(lane.holder.1),
+            rival => lane.rivals.first().map_or("–".to_owned(), |rival| seconds(rival.0)),
+            overlap => lane.overlaps.first().map_or("–".to_owned(), |overlap| seconds(overlap.1 - overlap.0)),
+        }).collect::<Vec<_>>(),
+        commands => format!("{:.2}", round.overhead.commands),
+        bytes => round.overhead.bytes.map_or("–".to_owned(), |bytes| format!("{bytes:.0}")),
+        server_us => format!("{:.0}", round.overhead.server_us),
+        held => round.overhead.held,
+        quiet => format!("{:.1}", round.overhead.window_s),
+    }
+}
+
+fn policy_view(row: &PolicyRow) -> Value {
+    context! {
+        policy => row.policy.clone(),
+        held => row.held,
+        lost => row.lost,
+        predicted => row.predicted_lost,
+        mismatches => row.mismatches,
+        in_band => row.in_band,
+        needless => row.needless,
+        told => told(row),
+        told_by_model => told_by_model(row),
+        overlaps => row.overlaps.count,
+        longest => longest(row),
+        commands => row.commands_in_fault,
+    }
+}

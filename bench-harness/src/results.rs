@@ -1,0 +1,150 @@
+//! The results of a run as files of one folder: `result.json`, and the pages made from it.
+
+use std::path::Path;
+
+use crate::measure::Outcome;
+use crate::report::{markdown, page};
+use crate::run::RunError;
+
+/// Removes the results of an earlier run from a folder, and nothing else; makes the folder if it is not there.
+///
+/// # Errors
+/// What the system says.
+pub fn clear(folder: &Path) -> Result<(), RunError> {
+    let say = |error| system("prepare", folder, error);
+    std::fs::create_dir_all(folder).map_err(say)?;
+    for entry in std::fs::read_dir(folder).map_err(say)?.flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let is_file = [RESULT, PAGE, SUMMARY].contains(&name.as_ref()) || is_evidence(&name);
+        if is_file {
+            std::fs::remove_file(entry.path()).map_err(say)?;
+        } else if name.starts_with("round-") && entry.path().is_dir() {
+            for inner in std::fs::read_dir(entry.path()).map_err(say)?.flatten() {
+                if is_evidence(&inner.file_name().to_string_lossy()) {
+                    std::fs::remove_file(inner.path()).map_err(say)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes `result.json`, then makes the pages from what was written; gives back the outcome as it was written.
+///
+/// # Errors
+/// What the system says.
+pub fn write(outcome: &Outcome, folder: &Path) -> Result<Outcome, RunError> {
+    let path = folder.join(RESULT);
+    std::fs::write(&path, to_json(outcome)?).map_err(|error| system("write", &path, error))?;
+    let written = read(folder)?;
+    write_pages(&written, folder)?;
+    Ok(written)
+}
+
+/// Writes `report.html` and `summary.md`.
+///
+/// # Errors
+/// What the system says.
+pub fn write_pages(outcome: &Outcome, folder: &Path) -> Result<(), RunError> {
+    let html = page(outcome).map_err(|error| RunError::Report(error.to_string()))?;
+    for (name, text) in [(PAGE, html), (SUMMARY, markdown(outcome))] {
+        let path = folder.join(name);
+        std::fs::write(&path, text).map_err(|error| system("write", &path, error))?;
+    }
+    Ok(())
+}
+
+/// Reads the `result.json` of a folder.
+///
+/// # Errors
+/// What the system says, or that the file is none of ours.
+pub fn read(folder: &Path) -> Result<Outcome, RunError> {
+    let path = folder.join(RESULT);
+    let text = std::fs::read_to_string(&path).map_err(|error| system("read", &path, error))?;
+    let outcome: Outcome = serde_json::from_str(&text)
+        .map_err(|error| RunError::Report(format!("{} is no result of this version: {error}", path.display())))?;
+    match outcome.schema {
+        SCHEMA => Ok(outcome),
+        other => Err(RunError::Report(format!(
+            "{} has schema {other}, this lockbench reads {SCHEMA}",
+            path.display()
+        ))),
+    }
+}
+
+/// An outcome as `result.json` holds it.
+///
+/// # Errors
+/// When it holds a number that JSON cannot.
+pub fn to_json(outcome: &Outcome) -> Result<String, RunError> {
+    serde_json::to_string_pretty(outcome)
+        .map(|text| text + "\n")
+        .map_err(|error| RunError::Report(format!("the outcome is no JSON: {error}")))
+}
+
+fn is_evidence(name: &str) -> bool {
+    name.starts_with("evidence-") && name.ends_with(".bin")
+}
+
+fn system(what: &str, path: &Path, source: std::io::Error) -> RunError {
+    RunError::System {
+        what: format!("{what} {}", path.display()),
+        source,
+    }
+}
+
+/// The version of `result.json` that is written and read.
+pub const SCHEMA: u32 = 1;
+
+/// The page people look at.
+pub const PAGE: &str = "report.html";
+
+/// The outcome; all else is made from it.
+pub const RESULT: &str = "result.json";
+
+/// The summary for a pull request.
+pub const SUMMARY: &str = "summary.md";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::judge;
+    use crate::measure::samples::{held_outcome, load_outcome};
+
+    #[test]
+    fn a_report_made_again_from_result_json_is_the_same_to_the_byte() {
+        for mut outcome in [held_outcome(), load_outcome()] {
+            judge(&mut outcome);
+            let folder = tempfile::tempdir().unwrap();
+            write(&outcome, folder.path()).unwrap();
+            let pages = || [PAGE, SUMMARY].map(|name| std::fs::read(folder.path().join(name)).unwrap());
+            let first = pages();
+            write_pages(&read(folder.path()).unwrap(), folder.path()).unwrap();
+            assert_eq!(first, pages());
+        }
+    }
+
+    #[test]
+    fn a_result_of_another_schema_is_refused() {
+        let mut outcome = load_outcome();
+        outcome.schema = 2;
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(RESULT), to_json(&outcome).unwrap()).unwrap();
+        assert!(read(folder.path()).unwrap_err().to_string().contains("schema 2"));
+    }
+
+    #[test]
+    fn clearing_a_folder_leaves_what_is_not_ours() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in [RESULT, "evidence-0.bin", "notes.txt"] {
+            std::fs::write(folder.path().join(name), "x").unwrap();
+        }
+        clear(folder.path()).unwrap();
+        let left: Vec<_> = std::fs::read_dir(folder.path())
+            .unwrap()
+            .map(|e| e.unwrap().file_name())
+            .collect();
+        assert_eq!(left, ["notes.txt"]);
+    }
+}

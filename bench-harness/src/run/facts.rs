@@ -1,0 +1,335 @@
+//! From the evidence of a round to what became of each lock, beside what the model says of it.
+
+use std::time::Duration;
+
+use crate::check::{Overlap, Work};
+use crate::evidence::{Kind, Record};
+use crate::faults::Observed;
+use crate::job::{first_key, policy_of};
+use crate::measure::{LockRow, Overlaps, PolicyRow, Timeline, Told};
+use crate::predict::{Family, Timings};
+use crate::scenario::{FaultKind, FaultSpec, Scenario, nanos};
+
+use super::millis_between;
+
+/// All that is known of a round.
+pub(super) struct RoundFacts<'a> {
+    pub(super) scenario: &'a Scenario,
+    pub(super) spec: &'a FaultSpec,
+    pub(super) observed: Observed,
+    pub(super) stall: Duration,
+    pub(super) evidence: &'a [Vec<Record>],
+    pub(super) work: Vec<Work>,
+    pub(super) overlaps: Vec<Overlap>,
+}
+
+/// What happened to one lock, in nanoseconds of the boot-time clock.
+#[derive(Clone, Copy, Debug)]
+struct LockFacts {
+    key: u64,
+    /// The holder at work.
+    holder: Work,
+    /// The last renewal that was executed before the fault: sent, answered.
+    before: (u64, u64),
+    /// The last renewal that was executed at all.
+    last_sent: u64,
+    told: Option<u64>,
+    /// When a rival got the lock, if that was before the holder gave it back.
+    taken: Option<u64>,
+}
+
+impl RoundFacts<'_> {
+    /// A row for each policy, in the order of the scenario.
+    pub(super) fn policies(&self) -> Vec<PolicyRow> {
+        let policies = self.scenario.policies();
+        policies
+            .iter()
+            .enumerate()
+            .map(|(index, policy)| self.row(index, policy))
+            .collect()
+    }
+
+    /// Ownership over time, for a few keys of each policy: the first that overlap, else the first that were lost.
+    pub(super) fn timelines(&self) -> Vec<Timeline> {
+        let mut timelines = Vec::new();
+        for (index, policy) in self.scenario.policies().iter().enumerate() {
+            let mut locks = self.locks(index);
+            let overlaps = |lock: &LockFacts| self.overlaps.iter().any(|overlap| overlap.key == lock.key);
+            locks.sort_by_key(|lock| (!overlaps(lock), lock.told.is_none(), lock.key));
+            timelines.extend(locks.iter().take(KEYS_SHOWN).map(|lock| self.timeline(policy, lock)));
+        }
+        timelines
+    }
+
+    fn row(&self, index: usize, policy: &str) -> PolicyRow {
+        let mut locks = Vec::new();
+        let mut row = PolicyRow {
+            policy: policy.to_owned(),
+            held: 0,
+            lost: 0,
+            needless: 0,
+            predicted_lost: 0,
+            mismatches: 0,
+            in_band: 0,
+            told: None,
+            overlaps: Overlaps::default(),
+            commands_in_fault: self.commands_in_fault(index),
+            locks: Vec::new(),
+        };
+        // The scenario was checked: its policies all have timings.
+        let Some(timings) = Timings::of(policy, self.scenario.lease()) else {
+            return row;
+        };
+        for lock in self.locks(index) {
+            let lost = lock.told.is_some() || lock.taken.is_some();
+            let renewal_to_heal = signed(lock.before.0, self.observed.to_ns);
+            let (sent, answered) = lock.before;
+            let uncertainty = nanos(self.stall) + answered.saturating_sub(sent);
+            let prediction = timings.predict(family(self.spec.kind), renewal_to_heal, uncertainty as i64);
+            row.held += 1;
+            row.lost += u64::from(lost);
+            row.needless += u64::from(lost && renewal_to_heal < timings.lease);
+            row.predicted_lost += u64::from(prediction.lost);
+            row.mismatches += u64::from(prediction.contradicts(lost));
+            row.in_band += u64::from(prediction.in_band());
+            let expiry = lock.last_sent + nanos(self.scenario.lease());
+            let own: Vec<_> = self
+                .overlaps
+                .iter()
+                .filter(|overlap| overlap.key == lock.key)
+                .copied()
+                .collect();
+            let ms = |ns: i64| ns as f64 / 1e6;
+            locks.push(LockRow {
+                key: lock.key,
+                renewal_to_heal_ms: ms(renewal_to_heal),
+                lost,
+                predicted_lost: prediction.lost,
+                distance_ms: ms(prediction.distance),
+                band_ms: ms(prediction.band),
+                told_ms: lock.told.map(|told| millis_between(expiry, told)),
+                predicted_told_ms: prediction.told.map(|(from, to)| ms((from + to) / 2 - timings.lease)),
+                overlap_ms: sum(&own).total_ms,
+            });
+        }
+        row.told = told(locks.iter().filter_map(|lock| lock.told_ms).collect());
+        row.overlaps = sum(&self
+            .overlaps
+            .iter()
+            .filter(|o| policy_of(o.key) == index)
+            .copied()
+            .collect::<Vec<_>>());
+        row.locks = locks;
+        row
+    }
+
+    /// The locks that a policy held when the fault struck.
+    fn locks(&self, index: usize) -> Vec<LockFacts> {
+        let Some(records) = self.evidence.get(index) else {
+            return Vec::new();
+        };
+        let first = first_key(index);
+        (first..first + u64::from(self.scenario.workload.keys.count))
+            .filter_map(|key| self.lock(key, records))
+            .collect()
+    }
+
+    fn lock(&self, key: u64, records: &[Record]) -> Option<LockFacts> {
+        let of_key = || records.iter().filter(|record| record.key == key);
+        let owner = of_key().find(|record| record.kind == Kind::Acquired)?.owner;
+        let holder = *self.work.iter().find(|work| work.key == key && work.owner == owner)?;
+        if holder.from > self.observed.from_ns || holder.to < self.observed.from_ns {
+            return None;
+        }
+        let executed = || {
+            of_key().filter_map(|record| match record.kind {
+                Kind::Acquired => Some((record.second_clock, record.clock)),
+                Kind::Renewed => Some((record.clock, record.second_clock)),
+                _ => None,
+            })
+        };
+        // One that was on its way when the fault struck was executed if its answer still came through.
+        let struck = self.observed.from_ns + nanos(self.scenario.lease()) / 100;
+        let before = executed()
+            .filter(|(_, answered)| *answered <= struck)
+            .max_by_key(|(sent, _)| *sent)?;
+        let last_sent = executed().map(|(sent, _)| sent).max()?;
+        let told = of_key()
+            .find(|record| record.kind == Kind::Told)
+            .map(|record| record.clock);
+        let rival = self.work.iter().filter(|work| work.key == key && work.owner != owner);
+        let taken = rival.map(|work| work.from).min().filter(|from| *from < holder.to);
+        Some(LockFacts {
+            key,
+            holder,
+            before,
+            last_sent,
+            told,
+            taken,
+        })
+    }
+
+    fn timeline(&self, policy: &str, lock: &LockFacts) -> Timeline {
+        let at = |clock: u64| millis_between(self.observed.from_ns, clock);
+        let expiry = lock.last_sent + nanos(self.scenario.lease());
+        // A lock that was given back ended then; one that was lost with its lease, or when the next one got it.
+        let kept = lock.told.is_none() && lock.taken.is_none();
+        let rivals: Vec<_> = self
+            .work
+            .iter()
+            .filter(|work| work.key == lock.key && work.owner != lock.holder.owner)
+            .collect();
+        let next = rivals.iter().map(|work| work.from).min();
+        let server_end = if kept {
+            lock.holder.to
+        } else {
+            next.map_or(expiry, |next| next.min(expiry))
+        };
+        let span = |work: &Work| (at(work.from), at(work.to));
+        Timeline {
+            policy: policy.to_owned(),
+            key: lock.key,
+            server: (at(lock.holder.from), at(server_end)),
+            holder: span(&lock.holder),
+            told: lock.told.map(at),
+            rivals: rivals.into_iter().map(span).collect(),
+            overlaps: self
+                .overlaps
+                .iter()
+                .filter(|overlap| overlap.key == lock.key)
+                .map(|overlap| (at(overlap.from), at(overlap.to)))
+                .collect(),
+        }
+    }
+
+    /// Renewals sent together were one command.
+    fn commands_in_fault(&self, index: usize) -> u64 {
+        let Some(records) = self.evidence.get(index) else {
+            return 0;
+        };
+        let during = self.observed.from_ns..=self.observed.to_ns;
+        let mut sent: Vec<u64> = records
+            .iter()
+            .filter(|record| matches!(record.kind, Kind::Renewed | Kind::RenewalFailed))
+            .map(|record| record.clock)
+            .filter(|clock| during.contains(clock))
+            .collect();
+        sent.sort_unstable();
+        sent.dedup();
+        sent.len() as u64
+    }
+}
+
+/// How often and how long.
+pub(super) fn sum(overlaps: &[Overlap]) -> Overlaps {
+    let lengths = overlaps.iter().map(|overlap| millis_between(overlap.from, overlap.to));
+    Overlaps {
+        count: overlaps.len() as u64,
+        total_ms: lengths.clone().sum(),
+        max_ms: lengths.fold(0.0, f64::max),
+    }
+}
+
+/// Both together.
+pub(super) fn add(one: &Overlaps, other: &Overlaps) -> Overlaps {
+    Overlaps {
+        count: one.count + other.count,
+        total_ms: one.total_ms + other.total_ms,
+        max_ms: one.max_ms.max(other.max_ms),
+    }
+}
+
+fn told(mut times: Vec<f64>) -> Option<Told> {
+    times.sort_by(f64::total_cmp);
+    let (first, last) = (times.first()?, times.last()?);
+    Some(Told {
+        count: times.len() as u64,
+        min_ms: *first,
+        median_ms: times[times.len() / 2],
+        max_ms: *last,
+    })
+}
+
+/// What a fault does to a renewal that is sent while it lasts.
+///
+/// A pause and a freeze execute what waits when they end. Whether they execute what was given up before does not
+/// decide who keeps a lock, only when a lost one expires.
+fn family(kind: FaultKind) -> Family {
+    match kind {
+        FaultKind::PauseWrite | FaultKind::FreezeServer => Family::Pending,
+        FaultKind::Refuse => Family::Refuse,
+        FaultKind::Swallow => Family::Swallow,
+    }
+}
+
+fn signed(from_ns: u64, to_ns: u64) -> i64 {
+    to_ns as i64 - from_ns as i64
+}
+
+/// A picture of more keys says no more.
+const KEYS_SHOWN: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn each_lock_is_predicted_from_its_own_last_renewal() {
+        let set = [
+            "workload.keys.count=2",
+            "matrix.lock.policy=[\"deadline\", \"naive-cancel\"]",
+        ]
+        .map(str::to_owned);
+        let scenario = Scenario::read("pause-demo", &set).unwrap();
+        let record = |key, owner, kind, clock: u64, second: u64| Record {
+            key,
+            owner,
+            fence: 0,
+            kind,
+            clock: clock * MS,
+            second_clock: second * MS,
+        };
+        // The fault lasts from 10 000 to 11 900; key 0 was renewed early (lost), key 1 late (kept).
+        let holder = vec![
+            record(0, 100, Kind::Acquired, 5_001, 5_000),
+            record(1, 101, Kind::Acquired, 5_301, 5_300),
+            record(0, 0, Kind::Renewed, 9_050, 9_051),
+            record(1, 0, Kind::Renewed, 9_900, 9_901),
+            record(0, 0, Kind::RenewalFailed, 10_050, 10_051),
+            record(0, 100, Kind::Told, 11_751, 0),
+            record(0, 100, Kind::WorkEnd, 11_756, 0),
+            record(1, 0, Kind::Renewed, 11_950, 11_951),
+            record(1, 101, Kind::WorkEnd, 15_000, 0),
+        ];
+        let rival = vec![
+            record(0, 900, Kind::Acquired, 12_052, 9_500),
+            record(0, 900, Kind::WorkEnd, 12_252, 0),
+        ];
+        let evidence = [holder, vec![], rival];
+        let work: Vec<_> = evidence.iter().flat_map(|records| check::work_of(records)).collect();
+        let facts = RoundFacts {
+            scenario: &scenario,
+            spec: &scenario.faults[1],
+            observed: Observed {
+                from_ns: 10_000 * MS,
+                to_ns: 11_900 * MS,
+            },
+            stall: Duration::ZERO,
+            evidence: &evidence,
+            overlaps: check::overlaps(work.clone()),
+            work,
+        };
+        let rows = facts.policies();
+        let row = &rows[0];
+        assert_eq!((row.held, row.lost, row.predicted_lost, row.mismatches), (2, 1, 1, 0));
+        assert_eq!((row.overlaps.count, row.commands_in_fault, row.needless), (0, 1, 1));
+        assert_eq!(row.told.as_ref().unwrap().median_ms, -299.0);
+        assert_eq!(row.locks[1].renewal_to_heal_ms, 2_000.0);
+        let timelines = facts.timelines();
+        assert_eq!(timelines[0].told, Some(1_751.0));
+        assert_eq!(timelines[1].server.1, 5_000.0);
+    }
+}

@@ -1,0 +1,222 @@
+//! The rounds of the model `held`: all policies hold locks side by side, rivals wait, one fault strikes.
+
+use std::time::Duration;
+
+use crate::check;
+use crate::clock;
+use crate::evidence::Record;
+use crate::faults::Observed;
+use crate::job::{Note, Order, Role, first_key};
+use crate::measure::{Outcome, Overhead, Round};
+use crate::scenario::{FaultSpec, Scenario, Scope, nanos};
+
+use super::facts::{self, RoundFacts};
+use super::team::Team;
+use super::{RunError, RunOptions, StallWatch, Target, fault_run, millis, soon, strike};
+
+/// Runs a round for each fault and puts what they measured into the outcome.
+pub(crate) fn run_rounds(
+    outcome: &mut Outcome,
+    target: &Target,
+    options: &RunOptions,
+    stalls: &StallWatch,
+) -> Result<(), RunError> {
+    let scenario = outcome.scenario.clone();
+    for (index, spec) in scenario.faults.iter().enumerate() {
+        if options.interrupt.is_set() {
+            break;
+        }
+        let round = RoundRun {
+            scenario: &scenario,
+            spec,
+            index,
+            target,
+            options,
+            run: outcome.run.clone(),
+        };
+        let ran = round.run(outcome, stalls);
+        options.progress.end();
+        ran?;
+    }
+    Ok(())
+}
+
+struct RoundRun<'a> {
+    scenario: &'a Scenario,
+    spec: &'a FaultSpec,
+    index: usize,
+    target: &'a Target,
+    options: &'a RunOptions,
+    run: String,
+}
+
+impl RoundRun<'_> {
+    fn run(&self, outcome: &mut Outcome, stalls: &StallWatch) -> Result<(), RunError> {
+        let (scenario, options) = (self.scenario, self.options);
+        let lease = scenario.lease();
+        let folder = options.folder.join(format!("round-{}", self.index + 1));
+        let mut team = Team::new(self.target, &folder, format!("lockbench:{}:{}:", self.run, self.index))?;
+        self.assemble(&mut team)?;
+        options.progress.begin(
+            &format!(
+                "round {} of {}: {}",
+                self.index + 1,
+                scenario.faults.len(),
+                self.spec.kind.name()
+            ),
+            self.length(),
+        );
+
+        let origin_ns = soon();
+        team.order(is_holder, Order::Start { at_ns: origin_ns });
+        team.wait_for(
+            "holding their locks",
+            is_holder,
+            |note| matches!(note, Note::Holding),
+            &options.interrupt,
+        )?;
+        self.wait(origin_ns, scenario.scaled(scenario.workload.warm_up), "locks are held");
+        let overhead = self.quiet(&team, origin_ns)?;
+
+        team.order(|role| !is_holder(role), Order::Start { at_ns: clock::now_ns() });
+        self.wait(origin_ns, scenario.scaled(self.spec.at), "rivals wait");
+        let legs = team
+            .members()
+            .iter()
+            .filter(|member| self.spec.scope == Scope::All || is_holder(&member.role));
+        let legs = legs.map(|member| member.leg.clone()).collect();
+        if options.interrupt.is_set() {
+            return Err(RunError::Interrupted);
+        }
+        stalls.take();
+        let observed = strike(scenario, self.spec, self.target, legs, options)?;
+        let after = lease + lease / 3;
+        self.wait(origin_ns, after, "the fault is over; leases run out");
+        let stall = stalls.take();
+        outcome.stall_max_ms = outcome.stall_max_ms.max(millis(stall));
+        team.finish()?;
+        if options.interrupt.is_set() {
+            return Err(RunError::Interrupted);
+        }
+        let evidence = team.evidence()?;
+        drop(team);
+        let round = self.judge(outcome, &evidence, observed, stall, origin_ns, overhead);
+        outcome.faults.push(round.fault.clone());
+        outcome.rounds.push(round);
+        Ok(())
+    }
+
+    fn assemble(&self, team: &mut Team) -> Result<(), RunError> {
+        let policies = self.scenario.policies();
+        for (index, policy) in policies.iter().enumerate() {
+            let role = Role::Holder {
+                policy: policy.clone(),
+                first_key: first_key(index),
+            };
+            team.add(self.scenario, self.target, role, (index as u32, policies.len() as u32))?;
+        }
+        let rivals = Role::Rival {
+            first_keys: (0..policies.len()).map(first_key).collect(),
+        };
+        team.add(self.scenario, self.target, rivals, (0, 1))?;
+        team.wait_for(
+            "ready",
+            |_| true,
+            |note| matches!(note, Note::Ready),
+            &self.options.interrupt,
+        )
+    }
+
+    /// The quiet window, in which nothing happens but renewals: what they cost is what is spent in it.
+    fn quiet(&self, team: &Team, origin_ns: u64) -> Result<Overhead, RunError> {
+        let bytes = || {
+            let holders = team.members().iter().filter(|member| is_holder(&member.role));
+            holders
+                .map(|member| member.leg.bytes())
+                .map(|bytes| bytes.to_server + bytes.to_client)
+                .sum::<u64>()
+        };
+        let held = u64::from(self.scenario.workload.keys.count) * self.scenario.policies().len() as u64;
+        let (from_ns, from, bytes_from) = (clock::now_ns(), self.target.executed()?, bytes());
+        self.wait(
+            origin_ns,
+            self.scenario.scaled(self.scenario.workload.duration),
+            "quiet: only renewals",
+        );
+        let (to, bytes_to) = (self.target.executed()?, bytes());
+        let window = clock::since(from_ns);
+        // A scaled lease is renewed more often by its scale: per minute of the lease as written.
+        let minutes = window.as_secs_f64() / 60.0 / self.scenario.scale;
+        let each = |count: u64| count as f64 / (held as f64 * minutes);
+        Ok(Overhead {
+            held,
+            window_s: window.as_secs_f64(),
+            commands: each(to.scripts.saturating_sub(from.scripts)),
+            bytes: Some(each(bytes_to.saturating_sub(bytes_from))),
+            server_us: each(to.script_us.saturating_sub(from.script_us)),
+        })
+    }
+
+    fn judge(
+        &self,
+        outcome: &mut Outcome,
+        evidence: &[Vec<Record>],
+        observed: Observed,
+        stall: Duration,
+        origin_ns: u64,
+        overhead: Overhead,
+    ) -> Round {
+        let work: Vec<_> = evidence.iter().flat_map(|records| check::work_of(records)).collect();
+        let intervals = work.len() as u64;
+        let overlaps = check::overlaps(work.clone());
+        let facts = RoundFacts {
+            scenario: self.scenario,
+            spec: self.spec,
+            observed,
+            stall,
+            evidence,
+            work,
+            overlaps,
+        };
+        let checked = &mut outcome.checked;
+        checked.records += evidence.iter().map(|records| records.len() as u64).sum::<u64>();
+        checked.intervals += intervals;
+        checked.overlaps = facts::add(&checked.overlaps, &facts::sum(&facts.overlaps));
+        Round {
+            fault: fault_run(self.scenario, self.spec, observed, origin_ns),
+            lease_ms: millis(self.scenario.lease()),
+            overhead,
+            policies: facts.policies(),
+            timelines: facts.timelines(),
+        }
+    }
+
+    fn wait(&self, origin_ns: u64, time: Duration, what: &str) {
+        let until_ns = clock::now_ns() + nanos(time);
+        while clock::now_ns() < until_ns {
+            self.options.progress.at(clock::since(origin_ns), what);
+            let rest = Duration::from_nanos(until_ns.saturating_sub(clock::now_ns()));
+            if !self.options.interrupt.sleep(rest.min(TICK)) {
+                return;
+            }
+        }
+    }
+
+    /// How long the round takes, to within its acquisitions.
+    fn length(&self) -> Duration {
+        let (scenario, lease) = (self.scenario, self.scenario.lease());
+        let parts = [
+            scenario.workload.warm_up,
+            scenario.workload.duration,
+            self.spec.at,
+            self.spec.length,
+        ];
+        parts.into_iter().map(|time| scenario.scaled(time)).sum::<Duration>() + lease / 3 * 5
+    }
+}
+
+fn is_holder(role: &Role) -> bool {
+    matches!(role, Role::Holder { .. })
+}
+
+const TICK: Duration = Duration::from_millis(100);

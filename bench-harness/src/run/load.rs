@@ -1,0 +1,143 @@
+//! A run of the models `closed` and `open`: workers take and release locks, faults strike meanwhile.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::check;
+use crate::clock;
+use crate::job::{Note, Order, Role, Tally};
+use crate::measure::{Checked, FaultRun, Latency, Load, Outcome, Second, decode, histogram};
+use crate::scenario::{Scenario, nanos};
+
+use super::team::Team;
+use super::{RunError, RunOptions, Target, facts, fault_run, soon, strike};
+
+/// Runs the workload and puts what it measured into the outcome.
+pub(crate) fn run_load(outcome: &mut Outcome, target: &Target, options: &RunOptions) -> Result<(), RunError> {
+    let scenario = outcome.scenario.clone();
+    let mut team = Team::new(target, &options.folder, format!("lockbench:{}:", outcome.run))?;
+    let processes = scenario.workload.processes;
+    for index in 0..processes {
+        team.add(&scenario, target, Role::Load, (index, processes))?;
+    }
+    team.wait_for(
+        "ready",
+        |_| true,
+        |note| matches!(note, Note::Ready),
+        &options.interrupt,
+    )?;
+
+    let start_ns = soon();
+    let origin_ns = start_ns + nanos(scenario.scaled(scenario.workload.warm_up));
+    let end_ns = origin_ns + nanos(scenario.scaled(scenario.workload.duration));
+    team.order(|_| true, Order::Start { at_ns: start_ns });
+    options.progress.begin("load", Duration::from_nanos(end_ns - start_ns));
+    // The last requests may wait as long as they are allowed to, and then hold their lock.
+    let patience_ns = end_ns + nanos(scenario.workload.wait.0) + nanos(AFTER_THE_END);
+    let (all_done, faults) = std::thread::scope(|scope| {
+        let legs = team.members().iter().map(|member| member.leg.clone()).collect();
+        let faults = scope.spawn(|| strike_all(&scenario, target, legs, options, origin_ns));
+        let all_done = team.listen_until(patience_ns, &options.interrupt, |answered, waiting| {
+            let text = format!("{answered} answered, {waiting} in progress");
+            options
+                .progress
+                .at(Duration::from_nanos(clock::now_ns().saturating_sub(start_ns)), &text);
+        });
+        let faults = faults
+            .join()
+            .unwrap_or_else(|_| Err(RunError::Worker("the fault thread panicked".to_owned())));
+        (all_done, faults)
+    });
+    options.progress.end();
+    let measured_until = clock::now_ns().min(end_ns);
+    let (_all_done, faults) = (all_done?, faults?);
+    let tallies = team.finish()?;
+    let evidence = team.evidence()?;
+
+    let mut work = Vec::new();
+    for records in &evidence {
+        work.extend(check::work_of(records));
+    }
+    let intervals = work.len() as u64;
+    let overlaps = check::overlaps(work);
+    outcome.checked = Checked {
+        records: evidence.iter().map(|records| records.len() as u64).sum(),
+        intervals,
+        overlaps: facts::sum(&overlaps),
+    };
+    outcome.faults = faults;
+    let window_s = measured_until.saturating_sub(origin_ns) as f64 / 1e9;
+    outcome.load = Some(merge(&tallies, window_s));
+    Ok(())
+}
+
+/// Brings the faults about, each when it is due; stops at an interrupt.
+fn strike_all(
+    scenario: &Scenario,
+    target: &Target,
+    legs: Vec<crate::proxy::Leg>,
+    options: &RunOptions,
+    origin_ns: u64,
+) -> Result<Vec<FaultRun>, RunError> {
+    let mut due: Vec<_> = scenario.faults.iter().collect();
+    due.sort_by_key(|fault| fault.at);
+    let mut faults = Vec::new();
+    for spec in due {
+        if !options
+            .interrupt
+            .sleep_until(origin_ns + nanos(scenario.scaled(spec.at)))
+        {
+            break;
+        }
+        let observed = strike(scenario, spec, target, legs.clone(), options)?;
+        faults.push(fault_run(scenario, spec, observed, origin_ns));
+    }
+    Ok(faults)
+}
+
+/// Adds up what the workers counted: histograms are merged, never averaged.
+fn merge(tallies: &[Tally], window_s: f64) -> Load {
+    let merged = |of: fn(&Tally) -> &String| {
+        let mut all = histogram();
+        for part in tallies.iter().filter_map(|tally| decode(of(tally))) {
+            // All have the same bounds, so one takes what the other holds.
+            let _ = all.add(part);
+        }
+        Latency::of(&all)
+    };
+    let mut seconds = BTreeMap::new();
+    for (second, text) in tallies.iter().flat_map(|tally| &tally.series) {
+        if let Some(part) = decode(text) {
+            let _ = seconds.entry(*second).or_insert_with(histogram).add(part);
+        }
+    }
+    let mut errors: BTreeMap<String, u64> = BTreeMap::new();
+    for (text, count) in tallies.iter().flat_map(|tally| &tally.errors) {
+        *errors.entry(text.clone()).or_default() += count;
+    }
+    let sum = |of: fn(&Tally) -> u64| tallies.iter().map(of).sum::<u64>();
+    let successes = sum(|tally| tally.successes);
+    Load {
+        window_s,
+        acquire: merged(|tally| &tally.acquire),
+        service: merged(|tally| &tally.service),
+        hold: merged(|tally| &tally.hold),
+        generator_lag: merged(|tally| &tally.generator_lag),
+        series: seconds.iter().map(|(second, each)| Second::of(*second, each)).collect(),
+        successes,
+        throughput_per_s: if window_s > 0.0 {
+            sum(|tally| tally.completed) as f64 / window_s
+        } else {
+            0.0
+        },
+        attempts_per_success: (successes > 0).then(|| sum(|tally| tally.attempts) as f64 / successes as f64),
+        timeouts: sum(|tally| tally.timeouts),
+        errors,
+        dropped: sum(|tally| tally.dropped),
+        lost: sum(|tally| tally.lost),
+        per_process: tallies.iter().map(|tally| tally.successes).collect(),
+    }
+}
+
+/// Beyond the longest wait: for the work under the last locks.
+const AFTER_THE_END: Duration = Duration::from_secs(10);

@@ -1,0 +1,295 @@
+//! Scenario: lock, workload, faults, limits; read and checked in one step.
+//!
+//! ```
+//! let text = r#"
+//! schema = 1
+//! name = "orders"
+//! question = "How long do orders wait while Redis pauses for a second?"
+//! [lock]
+//! type = "reentrant"                 # or "none"
+//! lease = "30s"
+//! policy = "deadline"
+//! [workload]
+//! model = "open"                     # closed: clients ask in turn; held: locks are held through a fault
+//! arrival = { kind = "constant", rate = "200/s" }
+//! keys = { count = 1000, dist = "uniform" }
+//! hold = { kind = "exp", mean = "5ms" }
+//! wait = "5s"
+//! clients = 500                      # most requests at once; what finds no place is counted as dropped
+//! duration = "20s"
+//! [[fault]]
+//! at = "10s"
+//! for = "1s"
+//! kind = "pause_write"
+//! [thresholds]
+//! "acquire.p99" = "< 1500ms"
+//! "overlap.count" = "== 0"
+//! "#;
+//! let scenario = leasehold_bench::Scenario::parse("orders.toml", text, &[]).unwrap();
+//! assert_eq!(scenario.workload.processes, 2);
+//! ```
+
+mod checks;
+mod demand;
+mod fault;
+mod overrides;
+mod stock;
+mod units;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use checks::POLICIES;
+pub use demand::{Arrival, ArrivalKind, KeyDist, Keys, Length, LengthKind, Model, Stage, Workload};
+pub use fault::{FaultKind, FaultSpec, Scope};
+pub use stock::{STOCK, Stock};
+pub use units::{Comparison, Limit, Rate, Time, Unit, nanos};
+
+/// What one run does, as it is written in a scenario file.
+///
+/// Durations stand here as written; [`Scenario::scaled`] gives them as they run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Version of the file format: 1.
+    pub schema: u32,
+    /// Short name, used in file names and titles.
+    pub name: String,
+    /// The question the run answers, in one sentence.
+    pub question: String,
+    /// Everything random comes from this number.
+    #[serde(default)]
+    pub seed: u64,
+    /// Multiplies lease, command timeout, faults, warm-up and duration: 0.1 runs a 30 s lease as 3 s.
+    #[serde(default = "one")]
+    pub scale: f64,
+    /// The server under test.
+    #[serde(default)]
+    pub redis: Redis,
+    /// The lock under test.
+    pub lock: LockSpec,
+    /// Who wants which locks, how often and for how long.
+    pub workload: Workload,
+    /// Changes of the rate while an open workload runs.
+    #[serde(default, rename = "stage", skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<Stage>,
+    /// What goes wrong. In the model `held` each fault is a round of its own.
+    #[serde(default, rename = "fault", skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<FaultSpec>,
+    /// Metric to limit; `metric@policy` asks for one policy of the matrix.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub thresholds: BTreeMap<String, Limit>,
+    /// Values that run side by side.
+    #[serde(default)]
+    pub matrix: Matrix,
+}
+
+/// The server under test.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Redis {
+    /// Start one, or use the one at `url`.
+    pub mode: RedisMode,
+    /// Where the server is, for mode `url`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// Further lines of the configuration of a server we start.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub config: BTreeMap<String, String>,
+}
+
+/// Where the server comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RedisMode {
+    /// The harness starts a server and ends it.
+    #[default]
+    Spawn,
+    /// The server is the user's: nothing destructive is sent to it.
+    Url,
+}
+
+/// The lock under test.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LockSpec {
+    /// The kind of lock.
+    #[serde(rename = "type")]
+    pub kind: LockType,
+    /// How long Redis keeps a lock that is not renewed.
+    #[serde(default = "thirty_seconds")]
+    pub lease: Time,
+    /// What a holder does when a renewal fails.
+    #[serde(default = "deadline")]
+    pub policy: String,
+    /// Limits of one command.
+    #[serde(default)]
+    pub command: CommandSpec,
+}
+
+/// The kinds of lock the harness can drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LockType {
+    /// The reentrant lock of `leasehold`.
+    Reentrant,
+    /// No lock: what the generator does alone. The checker must find overlaps here.
+    None,
+}
+
+/// Limits of one command.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CommandSpec {
+    /// How long a command may take.
+    pub timeout: Time,
+}
+
+/// Values that run side by side.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Matrix {
+    /// Policies, for the model `held`.
+    #[serde(default, rename = "lock.policy", skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<String>,
+}
+
+/// A scenario that cannot run: where it is wrong and what to do.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{place}: {message}")]
+pub struct ScenarioError {
+    /// File, line and column, or the option at fault.
+    pub place: String,
+    /// What is wrong and what to do.
+    pub message: String,
+}
+
+impl Scenario {
+    /// Reads the stock scenario of that name, or the file at that path; then applies `key=value` overrides and checks it all.
+    ///
+    /// # Errors
+    /// [`ScenarioError`] with file, line and column, or with the override at fault.
+    pub fn read(name_or_path: &str, overrides: &[String]) -> Result<Self, ScenarioError> {
+        let stock = STOCK.iter().find(|stock| stock.name == name_or_path);
+        let (file, text) = match stock {
+            Some(stock) => (format!("scenarios/{}.toml", stock.name), stock.text.to_owned()),
+            None => (name_or_path.to_owned(), read_file(name_or_path)?),
+        };
+        Self::parse(&file, &text, overrides)
+    }
+
+    /// Reads a scenario from its text; `file` is the name its errors bear.
+    ///
+    /// # Errors
+    /// As [`Scenario::read`].
+    pub fn parse(file: &str, text: &str, overrides: &[String]) -> Result<Self, ScenarioError> {
+        let source = checks::Source { file, text, overrides };
+        let mut scenario: Self = toml::from_str(text).map_err(|error| source.of_toml(&error))?;
+        if !overrides.is_empty() {
+            scenario = overrides::apply(text, overrides)?;
+        }
+        checks::check(&scenario).map_err(|wrong| source.of_value(&wrong.path, wrong.message))?;
+        Ok(scenario)
+    }
+
+    /// A time of the scenario as it runs, after `scale`.
+    pub fn scaled(&self, time: Time) -> Duration {
+        time.0.mul_f64(self.scale)
+    }
+
+    /// The lease as it runs.
+    pub fn lease(&self) -> Duration {
+        self.scaled(self.lock.lease)
+    }
+
+    /// The policies that run side by side: those of the matrix, else the one of the lock.
+    pub fn policies(&self) -> Vec<String> {
+        if self.matrix.policies.is_empty() {
+            vec![self.lock.policy.clone()]
+        } else {
+            self.matrix.policies.clone()
+        }
+    }
+
+    /// Makes the run short, to see whether a scenario works at all: its numbers say little.
+    pub fn quicken(&mut self) {
+        let shorter = |time: &mut Time, most: Duration| time.0 = time.0.min(most);
+        shorter(
+            &mut self.workload.warm_up,
+            Duration::from_millis(500).div_f64(self.scale),
+        );
+        shorter(&mut self.workload.duration, Duration::from_secs(3).div_f64(self.scale));
+        if self.workload.model == Model::Held {
+            self.workload.keys.count = self.workload.keys.count.min(20);
+            self.faults.truncate(1);
+        }
+        let end = self.workload.duration;
+        if self.workload.model != Model::Held {
+            self.faults.retain(|fault| fault.at < end);
+            self.stages.retain(|stage| stage.at < end);
+        }
+    }
+}
+
+impl Default for CommandSpec {
+    fn default() -> Self {
+        Self {
+            timeout: Time::millis(3_000),
+        }
+    }
+}
+
+fn read_file(path: &str) -> Result<String, ScenarioError> {
+    std::fs::read_to_string(Path::new(path)).map_err(|error| {
+        let names: Vec<_> = STOCK.iter().map(|stock| stock.name).collect();
+        let meant = checks::nearest(path, &names).map_or_else(String::new, |name| {
+            format!("; did you mean the stock scenario {name:?}?")
+        });
+        ScenarioError {
+            place: path.to_owned(),
+            message: format!(
+                "neither a stock scenario nor a file that can be read ({error}){meant}; see lockbench list scenarios"
+            ),
+        }
+    })
+}
+
+fn one() -> f64 {
+    1.0
+}
+fn thirty_seconds() -> Time {
+    Time::millis(30_000)
+}
+fn deadline() -> String {
+    "deadline".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scale_shortens_what_it_says() {
+        let mut scenario = Scenario::read("pause-demo", &[]).unwrap();
+        scenario.scale = 0.1;
+        assert_eq!(scenario.lease(), Duration::from_secs(3));
+    }
+
+    #[test]
+    fn a_scenario_stored_as_json_reads_back_the_same() {
+        for stock in STOCK {
+            let scenario = Scenario::read(stock.name, &[]).unwrap();
+            let json = serde_json::to_string(&scenario).unwrap();
+            assert_eq!(serde_json::from_str::<Scenario>(&json).unwrap(), scenario);
+        }
+    }
+
+    #[test]
+    fn a_misspelt_name_gets_a_suggestion() {
+        let error = Scenario::read("hotkey", &[]).unwrap_err();
+        assert!(error.message.contains("\"hot-key\""), "{error}");
+    }
+}

@@ -1,0 +1,420 @@
+//! What a scenario must be to make sense, and where it is wrong if it does not.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use toml::de::{DeTable, DeValue};
+
+use super::{KeyDist, LengthKind, LockType, Model, RedisMode, Scenario, ScenarioError, Scope, overrides};
+use crate::measure::metrics;
+
+/// The policies a scenario may name.
+pub const POLICIES: [(&str, &str); 6] = [
+    (
+        "deadline",
+        "retries until a local deadline before the lease ends, and tells the holder then",
+    ),
+    ("deadline-strict", "the same with a margin of a third of the lease"),
+    (
+        "cancel-told",
+        "gives up at the first error and tells the holder at once",
+    ),
+    ("retry-3", "retries three times, then tells the holder"),
+    ("retry-10", "retries ten times, then tells the holder, perhaps too late"),
+    (
+        "naive-cancel",
+        "gives up at the first error and tells nobody: what people write by hand",
+    ),
+];
+
+/// A value that makes no sense, by its path in the file.
+pub(super) struct Wrong {
+    pub(super) path: String,
+    pub(super) message: String,
+}
+
+/// Where a scenario came from, to say where it is wrong.
+pub(super) struct Source<'a> {
+    pub(super) file: &'a str,
+    pub(super) text: &'a str,
+    pub(super) overrides: &'a [String],
+}
+
+/// Refuses a scenario whose values contradict one another.
+pub(super) fn check(scenario: &Scenario) -> Result<(), Wrong> {
+    basics(scenario)?;
+    lock(scenario)?;
+    workload(scenario)?;
+    faults(scenario)?;
+    thresholds(scenario)
+}
+
+fn basics(scenario: &Scenario) -> Result<(), Wrong> {
+    ensure(scenario.schema == 1, "schema", || {
+        format!("this lockbench reads schema 1, not {}", scenario.schema)
+    })?;
+    ensure(!scenario.name.trim().is_empty(), "name", || {
+        "give the scenario a name".to_owned()
+    })?;
+    ensure(scenario.scale > 0.0 && scenario.scale <= 10.0, "scale", || {
+        format!(
+            "scale {} is not in 0 … 10: 1 runs as written, 0.1 ten times faster",
+            scenario.scale
+        )
+    })?;
+    let redis = &scenario.redis;
+    ensure(
+        (redis.mode == RedisMode::Url) == redis.url.is_some(),
+        "redis.mode",
+        || "mode \"url\" and the key url go together: write both, or neither to start a server".to_owned(),
+    )?;
+    ensure(
+        redis.mode == RedisMode::Spawn || redis.config.is_empty(),
+        "redis.config",
+        || "a server that is yours is not configured: leave config out, or use mode \"spawn\"".to_owned(),
+    )
+}
+
+fn lock(scenario: &Scenario) -> Result<(), Wrong> {
+    ensure(!scenario.lock.lease.0.is_zero(), "lock.lease", || {
+        "a lease of 0 holds nothing: write how long Redis keeps a lock, as \"30s\"".to_owned()
+    })?;
+    ensure(scenario.lease() >= SHORTEST_LEASE, "lock.lease", || {
+        format!(
+            "the lease runs as {:?} after scale {}: period, attempt and a margin of at least 50 ms do not nest \
+             in it; use at least {SHORTEST_LEASE:?}",
+            scenario.lease(),
+            scenario.scale
+        )
+    })?;
+    ensure(
+        !scenario.lock.command.timeout.0.is_zero(),
+        "lock.command.timeout",
+        || "a command needs time: write a timeout above 0, as \"3s\"".to_owned(),
+    )?;
+    let names: Vec<_> = POLICIES.iter().map(|(name, _)| *name).collect();
+    let known = |path: &str, policy: &String| {
+        ensure(names.contains(&policy.as_str()), path, || {
+            let meant = nearest(policy, &names).map_or_else(String::new, |name| format!("; did you mean {name:?}?"));
+            format!("unknown policy {policy:?}{meant} (see lockbench list policies)")
+        })
+    };
+    known("lock.policy", &scenario.lock.policy)?;
+    for policy in &scenario.matrix.policies {
+        known("matrix.lock.policy", policy)?;
+    }
+    let held = scenario.workload.model == Model::Held;
+    ensure(held || scenario.matrix.policies.is_empty(), "matrix", || {
+        "policies run side by side only in the model \"held\": use lock.policy here".to_owned()
+    })?;
+    ensure(!held || scenario.lock.kind == LockType::Reentrant, "lock.type", || {
+        "the model \"held\" needs a lock that is renewed: type \"reentrant\"".to_owned()
+    })
+}
+
+fn workload(scenario: &Scenario) -> Result<(), Wrong> {
+    let work = &scenario.workload;
+    let open = work.model == Model::Open;
+    ensure(open == work.arrival.is_some(), "workload.arrival", || {
+        if open {
+            "the model \"open\" needs arrival = { kind = \"constant\", rate = \"200/s\" }".to_owned()
+        } else {
+            "only the model \"open\" has arrivals: leave it out, or set model = \"open\"".to_owned()
+        }
+    })?;
+    ensure(open || scenario.stages.is_empty(), "stage", || {
+        "only the model \"open\" has stages: its rate can change".to_owned()
+    })?;
+    let held = work.model == Model::Held;
+    ensure(!held || work.hold.kind == LengthKind::Fixed, "workload.hold", || {
+        "in the model \"held\" all rivals work equally long: use kind = \"fixed\"".to_owned()
+    })?;
+    ensure(
+        !held || work.keys.dist == KeyDist::Uniform,
+        "workload.keys.dist",
+        || "in the model \"held\" every lock has one holder: leave dist out".to_owned(),
+    )?;
+    for (index, stage) in scenario.stages.iter().enumerate() {
+        ensure(stage.at < work.duration, format!("stage.{index}.at"), || {
+            format!("the stage would begin after the measured {}", work.duration)
+        })?;
+    }
+    let rates = work
+        .arrival
+        .iter()
+        .chain(scenario.stages.iter().map(|stage| &stage.arrival));
+    for rate in rates.map(|arrival| arrival.rate.0) {
+        ensure(rate > 0.0 && rate <= HIGHEST_RATE, "workload.arrival.rate", || {
+            format!("a rate of {rate}/s is not in 0 … {HIGHEST_RATE}/s")
+        })?;
+    }
+    ensure(
+        work.think.is_none() || work.model == Model::Closed,
+        "workload.think",
+        || "only the model \"closed\" has clients that think: leave it out".to_owned(),
+    )?;
+    let counts = [
+        ("workload.keys.count", work.keys.count, 1_000_000),
+        ("workload.processes", work.processes, 64),
+        ("workload.clients", work.clients, 100_000),
+    ];
+    for (path, count, most) in counts {
+        ensure((1..=most).contains(&count), path, || {
+            format!("{count} is not in 1 … {most}")
+        })?;
+    }
+    ensure(work.clients >= work.processes, "workload.clients", || {
+        format!(
+            "{} clients leave some of {} processes without one",
+            work.clients, work.processes
+        )
+    })?;
+    ensure(
+        scenario.scaled(work.duration) >= Duration::from_millis(200),
+        "workload.duration",
+        || {
+            format!(
+                "{} × scale {} is too short to measure anything: use at least 200ms",
+                work.duration, scenario.scale
+            )
+        },
+    )?;
+    ensure(!work.wait.0.is_zero(), "workload.wait", || {
+        "a request that does not wait cannot be served under contention: write a wait above 0".to_owned()
+    })
+}
+
+fn faults(scenario: &Scenario) -> Result<(), Wrong> {
+    let held = scenario.workload.model == Model::Held;
+    for (index, fault) in scenario.faults.iter().enumerate() {
+        let path = |key: &str| format!("fault.{index}.{key}");
+        ensure(!fault.length.0.is_zero(), path("for"), || {
+            "a fault of no length is none".to_owned()
+        })?;
+        ensure(held || fault.scope == Scope::All, path("scope"), || {
+            "only the model \"held\" tells holders from rivals: use scope = \"all\"".to_owned()
+        })?;
+        ensure(
+            !fault.kind.is_of_server() || fault.scope == Scope::All,
+            path("scope"),
+            || {
+                format!(
+                    "{} strikes the whole server: use scope = \"all\", or a fault of the proxy (refuse, swallow)",
+                    fault.kind.name()
+                )
+            },
+        )?;
+        ensure(held || fault.at < scenario.workload.duration, path("at"), || {
+            format!("it would begin after the measured {}", scenario.workload.duration)
+        })?;
+    }
+    ensure(!held || !scenario.faults.is_empty(), "fault", || {
+        "the model \"held\" has a round for each fault: write at least one [[fault]]".to_owned()
+    })
+}
+
+fn thresholds(scenario: &Scenario) -> Result<(), Wrong> {
+    for (name, limit) in &scenario.thresholds {
+        let path = format!("thresholds.{name}");
+        let (metric, policy) = name
+            .split_once('@')
+            .map_or((name.as_str(), None), |(m, p)| (m, Some(p)));
+        let Some(known) = metrics::find(metric) else {
+            let names: Vec<_> = metrics::METRICS.iter().map(|metric| metric.name).collect();
+            let meant = nearest(metric, &names).map_or_else(String::new, |name| format!("; did you mean {name:?}?"));
+            let message = format!("unknown metric {metric:?}{meant} (see lockbench list metrics)");
+            return Err(Wrong { path, message });
+        };
+        ensure(known.unit == limit.unit, &path, || {
+            format!("{metric} counts {}: {limit} is of another unit", known.unit_name())
+        })?;
+        ensure(known.models.contains(&scenario.workload.model), &path, || {
+            format!("{metric} is not measured in this workload model")
+        })?;
+        if let Some(policy) = policy {
+            let runs = scenario.workload.model == Model::Held && scenario.policies().iter().any(|name| name == policy);
+            ensure(runs, &path, || {
+                format!("the policy {policy:?} does not run here: add it to [matrix] \"lock.policy\"")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+impl Source<'_> {
+    /// An error of reading, with its line, column and a suggestion.
+    pub(super) fn of_toml(&self, error: &toml::de::Error) -> ScenarioError {
+        let place = match error.span() {
+            Some(span) => self.at(span),
+            None => self.file.to_owned(),
+        };
+        ScenarioError {
+            place,
+            message: suggestion(error.message()),
+        }
+    }
+
+    /// An error of a value: its line and column, or the override that set it.
+    pub(super) fn of_value(&self, path: &str, message: String) -> ScenarioError {
+        let set = self.overrides.iter().rev().find(|text| {
+            let set = text.split('=').next().unwrap_or_default().trim();
+            !set.is_empty() && (path.starts_with(set) || set.starts_with(path))
+        });
+        let place = match set {
+            Some(text) => format!("--set {text}"),
+            None => match find_span(self.text, path) {
+                Some(span) => self.at(span),
+                None => self.file.to_owned(),
+            },
+        };
+        ScenarioError { place, message }
+    }
+
+    fn at(&self, span: Range<usize>) -> String {
+        let before = self.text.get(..span.start).unwrap_or(self.text);
+        let line = before.matches('\n').count() + 1;
+        let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
+        format!("{}:{line}:{column}", self.file)
+    }
+}
+
+/// The place of the value at a path, or of the nearest thing above it that is there.
+fn find_span(text: &str, path: &str) -> Option<Range<usize>> {
+    let root = DeTable::parse(text).ok()?;
+    let mut value = DeValue::Table(root.into_inner());
+    let mut span = None;
+    for step in overrides::steps(path) {
+        let next = match &value {
+            DeValue::Table(table) => table.get(step),
+            DeValue::Array(list) => step.parse::<usize>().ok().and_then(|index| list.get(index)),
+            _ => None,
+        };
+        let Some(next) = next else { break };
+        span = Some(next.span());
+        value = next.get_ref().clone();
+    }
+    span
+}
+
+/// A message of the TOML reader in our words, with the nearest of the names that would have been right.
+pub(super) fn suggestion(message: &str) -> String {
+    let mut names = message.split('`').skip(1).step_by(2);
+    let what = if message.starts_with("unknown field") {
+        "key"
+    } else if message.starts_with("unknown variant") {
+        "value"
+    } else {
+        return message.to_owned();
+    };
+    let Some(wrong) = names.next() else {
+        return message.to_owned();
+    };
+    let right: Vec<&str> = names.collect();
+    match nearest(wrong, &right) {
+        Some(name) => format!("unknown {what} {wrong:?}; did you mean {name:?}?"),
+        None => format!("unknown {what} {wrong:?}; here may stand: {}", right.join(", ")),
+    }
+}
+
+/// The name most like the one given, if any is like it.
+pub(super) fn nearest<'a>(name: &str, names: &[&'a str]) -> Option<&'a str> {
+    names
+        .iter()
+        .map(|&known| (strsim::jaro_winkler(name, known), known))
+        .filter(|(likeness, _)| *likeness > 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, known)| known)
+}
+
+fn ensure(holds: bool, path: impl Into<String>, message: impl FnOnce() -> String) -> Result<(), Wrong> {
+    if holds {
+        Ok(())
+    } else {
+        Err(Wrong {
+            path: path.into(),
+            message: message(),
+        })
+    }
+}
+
+/// The margin is at least 50 ms and at most the period, a third of the lease; an attempt must fit between.
+const SHORTEST_LEASE: Duration = Duration::from_millis(500);
+
+/// Above this the generator would measure itself.
+const HIGHEST_RATE: f64 = 100_000.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(change: impl Fn(String) -> String) -> ScenarioError {
+        Scenario::parse("bad.toml", &change(GOOD.to_owned()), &[]).unwrap_err()
+    }
+
+    #[test]
+    fn an_unknown_key_has_line_column_and_a_suggestion() {
+        let error = error(|text| text.replace("duration", "durration"));
+        assert_eq!(error.place, "bad.toml:11:1");
+        assert_eq!(error.message, "unknown key \"durration\"; did you mean \"duration\"?");
+    }
+
+    #[test]
+    fn values_that_make_no_sense_are_refused_where_they_stand() {
+        let cases = [
+            ("lease = \"30s\"", "lease = \"0s\"", "bad.toml:6:9", "a lease of 0"),
+            ("lease = \"30s\"", "lease = \"100ms\"", "bad.toml:6:9", "do not nest"),
+            ("count = 5", "count = 0", "bad.toml:9:18", "not in 1"),
+            ("\"closed\"", "\"open\"", "bad.toml:", "needs arrival"),
+            (
+                "scope = \"all\"",
+                "scope = \"holders\"",
+                "bad.toml:16:9",
+                "only the model \"held\"",
+            ),
+            (
+                "\"acquire.p99\"",
+                "\"aquire.p99\"",
+                "bad.toml:19:16",
+                "did you mean \"acquire.p99\"?",
+            ),
+            ("< 50ms", "< 50", "bad.toml:19:17", "another unit"),
+            (
+                "\"deadline\"",
+                "\"retry3\"",
+                "bad.toml:7:10",
+                "did you mean \"retry-3\"?",
+            ),
+        ];
+        for (from, to, place, message) in cases {
+            let error = error(|text| text.replace(from, to));
+            assert!(error.place.starts_with(place), "{to}: {error}");
+            assert!(error.message.contains(message), "{to}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_good_one_is_good() {
+        Scenario::parse("good.toml", GOOD, &[]).unwrap();
+    }
+
+    const GOOD: &str = r#"schema = 1
+name = "t"
+question = "does it read?"
+[lock]
+type = "reentrant"
+lease = "30s"
+policy = "deadline"
+[workload]
+keys = { count = 5, dist = "uniform" }
+model = "closed"
+duration = "5s"
+hold = { kind = "fixed", mean = "1ms" }
+[[fault]]
+at = "1s"
+for = "1s"
+scope = "all"
+kind = "refuse"
+[thresholds]
+"acquire.p99" = "< 50ms"
+"#;
+}

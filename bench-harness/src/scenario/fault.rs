@@ -1,0 +1,86 @@
+//! What goes wrong in a scenario, and for whom.
+
+use serde::{Deserialize, Serialize};
+
+use super::units::Time;
+
+/// One thing that goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FaultSpec {
+    /// When: from the start of the measured time; in the model `held` from when the rivals wait.
+    pub at: Time,
+    /// How long.
+    #[serde(rename = "for")]
+    pub length: Time,
+    /// What.
+    pub kind: FaultKind,
+    /// To whom.
+    #[serde(default)]
+    pub scope: Scope,
+}
+
+/// The kinds of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultKind {
+    /// `CLIENT PAUSE … WRITE`: the server holds every write back, then executes it.
+    PauseWrite,
+    /// The server is stopped with SIGSTOP.
+    FreezeServer,
+    /// The proxy refuses connections and resets the open ones.
+    Refuse,
+    /// The proxy takes bytes and loses them.
+    Swallow,
+}
+
+/// Whom a fault concerns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// Everybody.
+    #[default]
+    All,
+    /// Only the processes that hold locks, in the model `held`.
+    Holders,
+}
+
+impl FaultKind {
+    /// Every kind, in the order of the documentation.
+    pub const ALL: [Self; 4] = [Self::PauseWrite, Self::FreezeServer, Self::Refuse, Self::Swallow];
+
+    /// Its name in a scenario.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PauseWrite => "pause_write",
+            Self::FreezeServer => "freeze_server",
+            Self::Refuse => "refuse",
+            Self::Swallow => "swallow",
+        }
+    }
+
+    /// What it does, in a few words.
+    pub fn what(self) -> &'static str {
+        match self {
+            Self::PauseWrite => "CLIENT PAUSE … WRITE: writes wait, then execute; the whole server",
+            Self::FreezeServer => "SIGSTOP: nothing is answered, all is executed later; a server we started",
+            Self::Refuse => "Connections are reset and refused; in the proxy, for all or only for holders",
+            Self::Swallow => "Bytes vanish in both directions; in the proxy, for all or only for holders",
+        }
+    }
+
+    /// Whether the fault strikes the server, and so everybody.
+    pub fn is_of_server(self) -> bool {
+        matches!(self, Self::PauseWrite | Self::FreezeServer)
+    }
+}
+
+impl Scope {
+    /// Its name in a scenario.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Holders => "holders",
+        }
+    }
+}

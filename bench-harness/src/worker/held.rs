@@ -1,0 +1,119 @@
+//! The workload `held`: holders keep their locks through a fault while rivals wait for them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use super::{Post, say, sleep_until};
+use crate::clock;
+use crate::driver::{Driver, Hold, Refusal};
+use crate::evidence::Kind;
+use crate::job::{Note, Tally};
+use crate::scenario::nanos;
+
+/// Takes one lock after another, evenly spread over a renewal period, so that the fault meets each phase of it;
+/// then works under all of them until told that one is lost, or until the end.
+pub(super) async fn hold<D: Driver>(post: Post, driver: D, first_key: u64) -> Result<Tally, String> {
+    let count = u64::from(post.job.scenario.workload.keys.count);
+    let period = nanos(post.job.scenario.lease()) / 3;
+    let post = Arc::new(post);
+    let mut acquiring = JoinSet::new();
+    for number in 0..count {
+        let (post, driver) = (Arc::clone(&post), driver.clone());
+        acquiring.spawn(async move {
+            sleep_until(post.start_ns + number * period / count).await;
+            take(&post, &driver, first_key + number, ACQUIRE_LIMIT).await
+        });
+    }
+    let mut holding = JoinSet::new();
+    while let Some(taken) = acquiring.join_next().await {
+        let taken = taken.map_err(|error| format!("a holder failed: {error}"))?;
+        let (key, held) = taken.map_err(|refusal| format!("a holder did not get its lock: {refusal:?}"))?;
+        let post = Arc::clone(&post);
+        holding.spawn(async move { work_until_told(&post, key, held).await });
+    }
+    say(&Note::Holding);
+    let mut tally = Tally {
+        successes: count,
+        ..Tally::default()
+    };
+    while let Some(told) = holding.join_next().await {
+        tally.lost += u64::from(told.unwrap_or(false));
+    }
+    Ok(tally)
+}
+
+/// Waits for every lock that a holder has; works for a while under the ones it gets.
+pub(super) async fn rival<D: Driver>(post: Post, driver: D, first_keys: Vec<u64>) -> Tally {
+    sleep_until(post.start_ns).await;
+    let count = u64::from(post.job.scenario.workload.keys.count);
+    let hold = post.job.scenario.workload.hold.mean.0;
+    let post = Arc::new(post);
+    let mut waiting = JoinSet::new();
+    for key in first_keys.into_iter().flat_map(|first| first..first + count) {
+        let (post, driver) = (Arc::clone(&post), driver.clone());
+        waiting.spawn(async move {
+            let held = loop {
+                match take(&post, &driver, key, RIVAL_WAIT).await {
+                    Ok((_, held)) => break held,
+                    // The server may be away just now: that is what rivals wait for.
+                    Err(_) => tokio::time::sleep(RIVAL_PAUSE).await,
+                }
+            };
+            tokio::time::sleep(hold).await;
+            end_work(&post, key, held).await;
+        });
+    }
+    tokio::select! {
+        () = post.finished() => {}
+        () = async { while waiting.join_next().await.is_some() {} } => post.finished().await,
+    }
+    Tally::default()
+}
+
+async fn take<D: Driver>(post: &Post, driver: &D, key: u64, wait: Duration) -> Result<(u64, D::Hold), Refusal> {
+    let called_ns = clock::now_ns();
+    let hold = driver.acquire(&post.name(key), wait).await?;
+    post.note(key, post.owner(key), Kind::Acquired, clock::now_ns(), called_ns);
+    Ok((key, hold))
+}
+
+/// Works until told that the lock is lost, if the workload honours that, or until the end. Says whether it was told.
+async fn work_until_told<H: Hold>(post: &Post, key: u64, held: H) -> bool {
+    let workload = &post.job.scenario.workload;
+    let told = tokio::select! {
+        () = held.lost() => true,
+        () = post.finished() => false,
+    };
+    if told {
+        post.note(key, post.owner(key), Kind::Told, clock::now_ns(), 0);
+        if workload.honours_lost {
+            tokio::time::sleep(workload.reaction.0).await;
+        } else {
+            post.finished().await;
+        }
+    }
+    end_work(post, key, held).await;
+    told
+}
+
+async fn end_work<H: Hold>(post: &Post, key: u64, held: H) {
+    let owner = post.owner(key);
+    post.note(key, owner, Kind::WorkEnd, clock::now_ns(), 0);
+    let still_ours = tokio::time::timeout(RELEASE_LIMIT, held.release()).await;
+    let still_ours = matches!(still_ours, Ok(Ok(true)));
+    post.note(key, owner, Kind::Released, clock::now_ns(), u64::from(still_ours));
+}
+
+/// Nothing is wrong yet when holders acquire.
+const ACQUIRE_LIMIT: Duration = Duration::from_secs(20);
+
+/// Longer than any round.
+const RIVAL_WAIT: Duration = Duration::from_secs(3_600);
+
+/// Between two attempts of a rival whose server is away.
+const RIVAL_PAUSE: Duration = Duration::from_millis(20);
+
+/// A holder that is still cut off does not keep the round from ending.
+const RELEASE_LIMIT: Duration = Duration::from_secs(2);

@@ -1,0 +1,188 @@
+//! The workloads `closed` and `open`: requests that take a lock, work under it and give it back.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::tallying::{Counts, Started};
+use super::{Post, say, sleep_until};
+use crate::clock;
+use crate::driver::{Driver, Hold};
+use crate::evidence::Kind;
+use crate::job::{Note, Tally};
+use crate::scenario::{Model, nanos};
+use crate::workload::{self, Arrival, Request, Requests};
+
+/// Runs this worker's part of the plan, warm-up included.
+pub(super) async fn run<D: Driver>(post: Post, driver: D) -> Result<Tally, String> {
+    let counts = Mutex::new(Counts::new(&post.job.scenario, post.start_ns));
+    let desk = Arc::new(Desk {
+        post,
+        driver,
+        counts,
+        owners: AtomicU64::new(0),
+        waiting: AtomicU64::new(0),
+    });
+    let progress = tokio::spawn(Arc::clone(&desk).report_progress());
+    let work = async {
+        match desk.post.job.scenario.workload.model {
+            Model::Open => desk.open().await,
+            Model::Closed | Model::Held => desk.closed().await,
+        }
+    };
+    tokio::select! {
+        () = work => {}
+        () = desk.post.finished() => {}
+    }
+    progress.abort();
+    let scenario = desk.post.job.scenario.clone();
+    let empty = Counts::new(&scenario, desk.post.start_ns);
+    let counts = std::mem::replace(&mut *desk.counts(), empty);
+    Ok(counts.into_tally())
+}
+
+/// What all requests of a worker share.
+struct Desk<D> {
+    post: Post,
+    driver: D,
+    counts: Mutex<Counts>,
+    owners: AtomicU64,
+    waiting: AtomicU64,
+}
+
+impl<D: Driver> Desk<D> {
+    /// Each client asks again when its last request is over.
+    async fn closed(self: &Arc<Self>) {
+        sleep_until(self.post.start_ns).await;
+        let end_ns = self.counts().end_ns();
+        let (job, clients) = (&self.post.job, self.post.job.scenario.workload.clients);
+        let mut running = JoinSet::new();
+        for client in (0..clients).filter(|&client| workload::is_mine(client as usize, job.index, job.of)) {
+            let desk = Arc::clone(self);
+            running.spawn(async move {
+                for request in Requests::of_client(&desk.post.job.scenario, client) {
+                    let now = clock::now_ns();
+                    if now >= end_ns {
+                        break;
+                    }
+                    desk.serve(request, now).await;
+                    if request.think_ns > 0 {
+                        tokio::time::sleep(Duration::from_nanos(request.think_ns)).await;
+                    } else {
+                        // A client whose calls never wait would keep all others from their turn.
+                        tokio::task::yield_now().await;
+                    }
+                }
+            });
+        }
+        while running.join_next().await.is_some() {}
+    }
+
+    /// Requests start when the plan says; a thread paces them, since tokio's timer is up to 3 ms late.
+    async fn open(self: &Arc<Self>) {
+        let (job, scenario) = (&self.post.job, &self.post.job.scenario);
+        let mine: Vec<Arrival> = workload::arrivals(scenario)
+            .into_iter()
+            .enumerate()
+            .filter(|(number, _)| workload::is_mine(*number, job.index, job.of))
+            .map(|(_, arrival)| arrival)
+            .collect();
+        let places = (scenario.workload.clients / job.of).max(1);
+        let slots = Arc::new(Semaphore::new(places as usize));
+        let (desk, free, runtime) = (Arc::clone(self), Arc::clone(&slots), tokio::runtime::Handle::current());
+        let pacing = tokio::task::spawn_blocking(move || {
+            for arrival in mine {
+                let intended_ns = desk.post.start_ns + arrival.at_ns;
+                let early = intended_ns.saturating_sub(clock::now_ns());
+                if early > 0 {
+                    std::thread::sleep(Duration::from_nanos(early));
+                }
+                if *desk.post.finish.borrow() {
+                    return;
+                }
+                let Ok(slot) = Arc::clone(&free).try_acquire_owned() else {
+                    desk.counts().dropped(intended_ns);
+                    continue;
+                };
+                let desk = Arc::clone(&desk);
+                runtime.spawn(async move {
+                    desk.serve(arrival.request, intended_ns).await;
+                    drop(slot);
+                });
+            }
+        });
+        // A panic of the pacing thread has been printed; the requests it started are counted all the same.
+        let _ = pacing.await;
+        // All slots are free again when all requests are over.
+        let _all = slots.acquire_many(places).await;
+    }
+
+    /// One request: take the lock, work, give it back; and write down when.
+    async fn serve(&self, request: Request, intended_ns: u64) {
+        let wait = self.post.job.scenario.workload.wait.0;
+        let owner = self.post.owner(self.owners.fetch_add(1, Ordering::Relaxed));
+        let started = Started {
+            intended_ns,
+            called_ns: clock::now_ns(),
+        };
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let name = self.post.name(request.key);
+        let answer = self.driver.acquire(&name, wait).await;
+        let got_ns = clock::now_ns();
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        let hold = match answer {
+            Ok(hold) => hold,
+            Err(refusal) => return self.counts().refused(started, got_ns, refusal.of_any(&name)),
+        };
+        self.post
+            .note(request.key, owner, Kind::Acquired, got_ns, started.called_ns);
+        self.counts().acquired(started, got_ns, hold.attempts());
+        self.work(&hold, request, owner).await;
+        let end_ns = clock::now_ns();
+        self.post.note(request.key, owner, Kind::WorkEnd, end_ns, 0);
+        let released = hold.release().await.map_err(|refusal| refusal.of_any(&name));
+        self.counts().completed(started, end_ns - got_ns, released);
+    }
+
+    /// Works for as long as the request says, or until told that the lock is lost, if the workload honours that.
+    async fn work(&self, hold: &D::Hold, request: Request, owner: u64) {
+        if request.hold_ns == 0 {
+            return;
+        }
+        let workload = &self.post.job.scenario.workload;
+        let work = tokio::time::sleep(Duration::from_nanos(request.hold_ns));
+        tokio::pin!(work);
+        tokio::select! {
+            () = &mut work => return,
+            () = hold.lost() => {}
+        }
+        self.post.note(request.key, owner, Kind::Told, clock::now_ns(), 0);
+        self.counts().told_lost();
+        if workload.honours_lost {
+            sleep_until(clock::now_ns() + nanos(workload.reaction.0)).await;
+        } else {
+            work.await;
+        }
+    }
+
+    async fn report_progress(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(PROGRESS).await;
+            let answered = self.counts().answered();
+            say(&Note::Progress {
+                answered,
+                waiting: self.waiting.load(Ordering::Relaxed),
+            });
+        }
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// How often a worker says how it goes.
+const PROGRESS: Duration = Duration::from_millis(250);

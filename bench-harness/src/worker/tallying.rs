@@ -1,0 +1,161 @@
+//! What a worker counts while it works.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+
+use crate::driver::Refusal;
+use crate::job::Tally;
+use crate::measure::{encode, histogram, record};
+use crate::scenario::{Scenario, nanos};
+
+/// The counts of one worker; only requests that were to start within the measured time count.
+pub(super) struct Counts {
+    window: std::ops::Range<u64>,
+    acquire: Histogram<u64>,
+    service: Histogram<u64>,
+    hold: Histogram<u64>,
+    lag: Histogram<u64>,
+    series: BTreeMap<u32, Histogram<u64>>,
+    tally: Tally,
+}
+
+/// When a request was to start, and when it did.
+#[derive(Clone, Copy)]
+pub(super) struct Started {
+    pub(super) intended_ns: u64,
+    pub(super) called_ns: u64,
+}
+
+impl Counts {
+    pub(super) fn new(scenario: &Scenario, start_ns: u64) -> Self {
+        let from = start_ns + nanos(scenario.scaled(scenario.workload.warm_up));
+        Self {
+            window: from..from + nanos(scenario.scaled(scenario.workload.duration)),
+            acquire: histogram(),
+            service: histogram(),
+            hold: histogram(),
+            lag: histogram(),
+            series: BTreeMap::new(),
+            tally: Tally::default(),
+        }
+    }
+
+    /// The end of the measured time.
+    pub(super) fn end_ns(&self) -> u64 {
+        self.window.end
+    }
+
+    pub(super) fn answered(&self) -> u64 {
+        self.acquire.len()
+    }
+
+    pub(super) fn acquired(&mut self, started: Started, got_ns: u64, attempts: u64) {
+        if self.answer(started, got_ns) {
+            self.tally.successes += 1;
+            self.tally.attempts += attempts;
+            record(&mut self.service, got_ns - started.called_ns);
+        }
+    }
+
+    pub(super) fn refused(&mut self, started: Started, now_ns: u64, refusal: Refusal) {
+        match refusal {
+            Refusal::Busy if self.answer(started, now_ns) => self.tally.timeouts += 1,
+            Refusal::Failed(text) if self.counts(started) => self.failed(text),
+            Refusal::Busy | Refusal::Failed(_) => {}
+        }
+    }
+
+    pub(super) fn completed(&mut self, started: Started, held_ns: u64, released: Result<bool, Refusal>) {
+        if !self.counts(started) {
+            return;
+        }
+        record(&mut self.hold, held_ns);
+        match released {
+            Ok(_) => self.tally.completed += 1,
+            Err(Refusal::Busy) => {}
+            Err(Refusal::Failed(text)) => self.failed(text),
+        }
+    }
+
+    pub(super) fn told_lost(&mut self) {
+        self.tally.lost += 1;
+    }
+
+    pub(super) fn dropped(&mut self, intended_ns: u64) {
+        if self.window.contains(&intended_ns) {
+            self.tally.dropped += 1;
+        }
+    }
+
+    pub(super) fn into_tally(self) -> Tally {
+        Tally {
+            acquire: encode(&self.acquire),
+            service: encode(&self.service),
+            hold: encode(&self.hold),
+            generator_lag: encode(&self.lag),
+            series: self
+                .series
+                .iter()
+                .map(|(second, each)| (*second, encode(each)))
+                .collect(),
+            ..self.tally
+        }
+    }
+
+    /// Records an answer from the intended start on; a timeout is one too. Says whether it counts.
+    fn answer(&mut self, started: Started, now_ns: u64) -> bool {
+        if !self.counts(started) {
+            return false;
+        }
+        let took = now_ns.saturating_sub(started.intended_ns);
+        record(&mut self.acquire, took);
+        record(&mut self.lag, started.called_ns.saturating_sub(started.intended_ns));
+        let second = (now_ns.saturating_sub(self.window.start) / 1_000_000_000) as u32;
+        record(self.series.entry(second).or_insert_with(histogram), took);
+        true
+    }
+
+    fn counts(&self, started: Started) -> bool {
+        self.window.contains(&started.intended_ns)
+    }
+
+    fn failed(&mut self, text: String) {
+        *self.tally.errors.entry(text).or_default() += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::decode;
+
+    #[test]
+    fn latency_counts_from_the_intended_start_and_a_timeout_with_its_full_wait() {
+        let scenario = Scenario::read("flash-sale", &[]).unwrap();
+        let mut counts = Counts::new(&scenario, 0);
+        let start = counts.window.start;
+        let late = Started {
+            intended_ns: start,
+            called_ns: start + 3_000_000,
+        };
+        counts.acquired(late, start + 4_000_000, 1);
+        counts.refused(late, start + 2_000_000_000, Refusal::Busy);
+        let before = Started {
+            intended_ns: start - 1,
+            called_ns: start,
+        };
+        counts.acquired(before, start + 9_000_000_000, 1);
+        let tally = counts.into_tally();
+        let acquire = decode(&tally.acquire).unwrap();
+        assert_eq!((tally.successes, tally.timeouts, acquire.len()), (1, 1, 2));
+        assert!(
+            acquire.min() >= 3_990 && acquire.max() >= 1_999_000,
+            "{} {}",
+            acquire.min(),
+            acquire.max()
+        );
+        assert!(decode(&tally.service).unwrap().max() < 1_010);
+        assert_eq!(tally.series.keys().copied().collect::<Vec<_>>(), [0, 2]);
+    }
+}

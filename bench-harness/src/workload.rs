@@ -1,0 +1,173 @@
+//! Workload: which lock is wanted when and for how long; all drawn from the seed, before anything runs.
+
+use fastrand::Rng;
+
+use crate::scenario::{KeyDist, Keys, Length, LengthKind, Scenario, nanos};
+
+/// One request: a lock, and how long it is worked under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The lock.
+    pub key: u64,
+    /// Length of the work.
+    pub hold_ns: u64,
+    /// Pause of the client after it; 0 in an open workload.
+    pub think_ns: u64,
+}
+
+/// A request of an open workload, and when it is to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Nanoseconds since the start of the warm-up.
+    pub at_ns: u64,
+    /// What is wanted.
+    pub request: Request,
+}
+
+/// An endless stream of requests: those of one client of a closed workload.
+#[derive(Clone, Debug)]
+pub struct Requests {
+    rng: Rng,
+    keys: Keys,
+    hold: Length,
+    think: Option<Length>,
+}
+
+impl Requests {
+    /// The requests of a client. Each client has a stream of its own, whatever process it lives in.
+    pub fn of_client(scenario: &Scenario, client: u32) -> Self {
+        Self {
+            rng: Rng::with_seed(stream(scenario.seed, u64::from(client) + 1)),
+            keys: scenario.workload.keys,
+            hold: scenario.workload.hold,
+            think: scenario.workload.think,
+        }
+    }
+}
+
+impl Iterator for Requests {
+    type Item = Request;
+
+    fn next(&mut self) -> Option<Request> {
+        let key = match self.keys.dist {
+            KeyDist::Single => 0,
+            KeyDist::Uniform => self.rng.u64(0..u64::from(self.keys.count)),
+        };
+        let hold_ns = draw(&mut self.rng, self.hold);
+        let think_ns = self.think.map_or(0, |think| draw(&mut self.rng, think));
+        Some(Request { key, hold_ns, think_ns })
+    }
+}
+
+/// Every arrival of an open workload, warm-up included, in order of time.
+///
+/// The rate of the first seconds holds in the warm-up too; the stages count from its end.
+pub fn arrivals(scenario: &Scenario) -> Vec<Arrival> {
+    let Some(first) = scenario.workload.arrival else {
+        return Vec::new();
+    };
+    let warm_up = nanos(scenario.scaled(scenario.workload.warm_up));
+    let end = warm_up + nanos(scenario.scaled(scenario.workload.duration));
+    let mut stages: Vec<_> = scenario
+        .stages
+        .iter()
+        .map(|stage| (warm_up + nanos(scenario.scaled(stage.at)), stage.arrival.rate.0))
+        .collect();
+    stages.sort_by_key(|stage| stage.0);
+    stages.insert(0, (0, first.rate.0));
+
+    let mut requests = Requests::of_client(scenario, ARRIVALS);
+    let mut arrivals = Vec::new();
+    for (index, &(from, rate)) in stages.iter().enumerate() {
+        let until = stages.get(index + 1).map_or(end, |next| next.0.min(end));
+        let gap = 1e9 / rate;
+        for step in 0.. {
+            let at_ns = from + (f64::from(step) * gap) as u64;
+            if at_ns >= until {
+                break;
+            }
+            // The stream of requests never ends.
+            let Some(request) = requests.next() else { break };
+            arrivals.push(Arrival { at_ns, request });
+        }
+    }
+    arrivals
+}
+
+/// The part of something numbered that falls to worker `index` of `of`.
+pub fn is_mine(number: usize, index: u32, of: u32) -> bool {
+    number % of as usize == index as usize
+}
+
+/// A seed of its own for each stream, so that neighbouring streams have nothing in common.
+fn stream(seed: u64, number: u64) -> u64 {
+    // SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014): its step and finaliser.
+    let mut mixed = seed.wrapping_add(number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}
+
+fn draw(rng: &mut Rng, length: Length) -> u64 {
+    let mean = length.mean.nanos();
+    match length.kind {
+        LengthKind::Fixed => mean,
+        LengthKind::Exp => (-(1.0 - rng.f64()).ln() * mean as f64) as u64,
+    }
+}
+
+/// The stream of an open workload lies apart from those of clients.
+const ARRIVALS: u32 = u32::MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scenario(name: &str, overrides: &[&str]) -> Scenario {
+        let overrides: Vec<_> = overrides.iter().map(|&text| text.to_owned()).collect();
+        Scenario::read(name, &overrides).unwrap()
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_plan_and_another_seed_another() {
+        let plan = |seed: &str| arrivals(&scenario("flash-sale", &[seed]));
+        assert_eq!(plan("seed=7"), plan("seed=7"));
+        assert_ne!(plan("seed=7"), plan("seed=8"));
+        let client = |seed: &str, client| {
+            Requests::of_client(&scenario("uncontended", &[seed]), client)
+                .take(500)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(client("seed=7", 3), client("seed=7", 3));
+        assert_ne!(client("seed=7", 3), client("seed=7", 4));
+    }
+
+    #[test]
+    fn the_split_over_processes_changes_nothing() {
+        let all = arrivals(&scenario("flash-sale", &[]));
+        let mut joined: Vec<_> = (0..3)
+            .flat_map(|worker| all.iter().enumerate().filter(move |(i, _)| is_mine(*i, worker, 3)))
+            .collect();
+        joined.sort_by_key(|(i, _)| *i);
+        assert!(joined.into_iter().map(|(_, arrival)| arrival).eq(all.iter()));
+    }
+
+    #[test]
+    fn rates_and_stages_come_out() {
+        let sale = scenario("flash-sale", &[]);
+        let all = arrivals(&sale);
+        let second = |from: u64| {
+            let range = from * 1_000_000_000..(from + 1) * 1_000_000_000;
+            all.iter().filter(|arrival| range.contains(&arrival.at_ns)).count()
+        };
+        assert_eq!((second(2), second(9), second(15)), (60, 600, 60));
+        assert!(all.is_sorted_by_key(|arrival| arrival.at_ns));
+    }
+
+    #[test]
+    fn exponential_holds_have_their_mean() {
+        let requests = Requests::of_client(&scenario("flash-sale", &[]), 1);
+        let mean = requests.take(20_000).map(|request| request.hold_ns as f64).sum::<f64>() / 20_000.0;
+        assert!((mean / 2e7 - 1.0).abs() < 0.05, "{mean} ns");
+    }
+}
