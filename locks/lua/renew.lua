@@ -1,31 +1,36 @@
--- renew: keep alive the holds that are still there. Creates nothing and shortens nothing, so it may run twice or late.
+-- renew: keep alive the holds that are still there. Takes no lock and shortens nothing, so it may run twice or late.
 --
 -- KEYS[1]  guard: a key in the same slot that never exists
--- KEYS[2..]  lock hash: holder id -> hold count
+-- KEYS[2..]  for each lock its hash, then the hold keys of a reader, in turns
 -- ARGV[1]  lease_ms
--- ARGV[2..]  holder id
+-- ARGV[2..]  for each lock the field of the hold, then the number of its hold keys, in turns
 --
 -- Returns  one result a lock: 1 renewed, 0 not held, 2 the key holds something that is no lock, 3 refused for this key
-local guard, lease_ms = KEYS[1], tonumber(ARGV[1])
+local guard, lease_ms = KEYS[1], ARGV[1]
 local results = {}
-for i = 2, #KEYS do
-    local lock, holder = KEYS[i], ARGV[i]
-    local held = redis.pcall('HEXISTS', lock, holder)
+local k = 2
+for a = 2, #ARGV, 2 do
+    local lock, field, hold_keys = KEYS[k], ARGV[a], tonumber(ARGV[a + 1])
+    local held = redis.pcall('HEXISTS', lock, field)
     if held == 1 then
-        if redis.call('PTTL', lock) < lease_ms then
-            redis.call('PEXPIRE', lock, ARGV[1])
+        for i = k + 1, k + hold_keys do
+            keep_hold(lock, KEYS[i], lease_ms)
         end
-        results[i - 1] = 1
+        if hold_keys == 0 and redis.call('PTTL', lock) < tonumber(lease_ms) then
+            redis.call('PEXPIRE', lock, lease_ms)
+        end
+        results[#results + 1] = 1
     else
         -- A node that must not write (a replica, a master short of replicas) refuses this instead of answering "not held".
         redis.call('DEL', guard)
         if held == 0 then
-            results[i - 1] = 0
+            results[#results + 1] = 0
         elseif string.find(held['err'], 'WRONGTYPE', 1, true) then
-            results[i - 1] = 2
+            results[#results + 1] = 2
         else
-            results[i - 1] = 3
+            results[#results + 1] = 3
         end
     end
+    k = k + 1 + hold_keys
 end
 return results

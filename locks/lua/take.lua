@@ -27,6 +27,9 @@ local function take(lock, holder, count, lease_ms)
         if tonumber(count) > 1 then
             return gone(lock, holder)
         end
+        if redis.call('HEXISTS', lock, 'mode') == 1 then
+            return redis.error_reply('WRONGKIND the key holds a read-write lock')
+        end
         return {0, ttl}
     end
     if held < tonumber(count) then

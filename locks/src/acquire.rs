@@ -34,10 +34,13 @@ pub(crate) async fn acquire(
         return Ok(lease);
     }
     // Only the front of this process' queue asks Redis.
-    let queued = client.queues.enter(mode.name());
-    let _front = tokio::time::timeout(patience.left(), queued.front())
-        .await
-        .map_err(|_| patience.over_in_queue(&queued))?;
+    let queued = client.queues.enter(mode.name(), mode.part());
+    let _front = match mode.queues_locally() {
+        true => tokio::time::timeout(patience.left(), queued.front())
+            .await
+            .map_err(|_| patience.over_in_queue(&queued))?,
+        false => None,
+    };
     let mut attempting = Attempting::new(&client, &mode, &terms);
     patience.failing_since = queued.trouble().map(|trouble| trouble.since);
     let mut wakeup: Option<Wakeup> = None;
@@ -124,7 +127,7 @@ pub(crate) async fn try_acquire(
 /// The owner's place at this lock.
 fn place(client: &Client, mode: &dyn Mode, terms: &Terms) -> Option<Arc<Place>> {
     let owner = terms.owner.as_ref()?;
-    Some(owner.place(&client.ids, mode.kind(), mode.name()))
+    Some(owner.place(&client.ids, mode))
 }
 
 fn closed(mode: &dyn Mode) -> AcquireError {
@@ -140,7 +143,15 @@ fn check(client: &Client, mode: &dyn Mode, options: AcquireOptions) -> Result<Te
     if client.is_closed() {
         return Err(closed(mode));
     }
-    Ok(options.check(client.watchdog_time, &client.policy)?)
+    let terms = options.check(client.watchdog_time, &client.policy)?;
+    if let (Some(owner), Some(part)) = (&terms.owner, mode.waits_for())
+        && owner.hold_of_part(&client.ids, mode, part).is_some()
+    {
+        return Err(AcquireError::WouldDeadlock {
+            name: mode.name().to_string(),
+        });
+    }
+    Ok(terms)
 }
 
 /// Raises the count of a hold that the owner has already; `None` if its last lease was given back meanwhile.
@@ -184,6 +195,8 @@ async fn reenter(hold: Arc<Hold>, terms: &Terms, patience: &mut Patience<'_>) ->
 /// The attempts of one outermost acquire. Dropped without a lease, it withdraws what an unanswered one may have taken.
 struct Attempting<'a> {
     hold: Arc<Hold>,
+    /// The owner's hold that this one may stand beside.
+    beside: Option<Arc<Hold>>,
     terms: &'a Terms,
     /// When the newest attempt was handed over.
     sent: Moment,
@@ -195,7 +208,9 @@ struct Attempting<'a> {
 impl<'a> Attempting<'a> {
     fn new(client: &Arc<Client>, mode: &Arc<dyn Mode>, terms: &'a Terms) -> Self {
         let hold = Hold::new(client.clone(), mode.clone(), terms.timings, terms.owner.clone());
+        let beside = mode.stands_beside();
         Attempting {
+            beside: beside.and_then(|part| terms.owner.as_ref()?.hold_of_part(&client.ids, &**mode, part)),
             hold: Arc::new(hold),
             terms,
             sent: Moment::PAST,
@@ -232,6 +247,7 @@ impl<'a> Attempting<'a> {
             holder: &hold.holder,
             count: 1,
             lease: self.terms.timings.lease,
+            beside: self.beside.as_ref().map(|beside| &beside.holder),
         });
         let was_unsettled = std::mem::replace(&mut self.unsettled, true);
         self.attempts += 1;
@@ -317,6 +333,7 @@ impl<'a> Joining<'a> {
             holder: &hold.holder,
             count: hold.leases(),
             lease: self.terms.timings.lease,
+            beside: None,
         });
         self.attempts += 1;
         let sent = clock::now();

@@ -16,7 +16,7 @@ pub(crate) fn classify(script: &'static str, error: RedisError) -> CallError {
     };
     let source = Arc::new(error);
     match &*code {
-        "WRONGTYPE" => CallError::WrongKeyType { script, source },
+        "WRONGTYPE" | "WRONGKIND" => CallError::WrongKeyType { script, source },
         "NOAUTH" | "WRONGPASS" | "NOPERM" => CallError::Denied { script, code, source },
         // Also what this version does not know: Redis has answered, and it was no.
         _ => CallError::Refused { script, code, source },

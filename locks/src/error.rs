@@ -184,6 +184,13 @@ pub enum AcquireError {
         /// How long the last answer took.
         took: Duration,
     },
+    /// The owner holds the read lock and asks for the write lock: it would wait for itself. Nothing was sent. Release the read
+    /// lock first, or acquire the write lock and the read lock beside it.
+    #[error("{name} is held for reading by the same owner, which would wait for itself; release the read lock first")]
+    WouldDeadlock {
+        /// The lock's name.
+        name: String,
+    },
     /// A re-entry of a hold that has ended. Nothing was created: release what is left of it and acquire anew.
     #[error("{name} cannot be re-entered: its hold is lost ({reason})")]
     Lost {

@@ -9,6 +9,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::owner::HolderId;
+
 /// A lock's name: any bytes but none at all.
 ///
 /// It is also the lock's main key. All other keys of the lock are made of it and share its hash tag.
@@ -118,6 +120,29 @@ pub(crate) fn wake_channel(name: &LockName) -> Channel {
 /// The counter of a fenced lock: the newest token.
 pub(crate) fn fencing_token(name: &LockName) -> Vec<u8> {
     name.prefixed("redisson_lock_token")
+}
+
+/// The channel on which a release of either half of a read-write lock wakes its waiters.
+pub(crate) fn read_write_channel(name: &LockName) -> Channel {
+    Channel::new(&name.prefixed("redisson_rwlock"))
+}
+
+/// The field of a writer in the hash of a read-write lock.
+pub(crate) fn writer_field(holder: &HolderId) -> Vec<u8> {
+    [holder.as_bytes(), b":write"].concat()
+}
+
+/// What the hold keys of all readers of a name begin with.
+pub(crate) fn hold_stem(name: &LockName) -> Vec<u8> {
+    match name.0.contains(&b'{') {
+        true => name.0.to_vec(),
+        false => [b"{", &name.0[..], b"}"].concat(),
+    }
+}
+
+/// The key of a reader's n-th hold.
+pub(crate) fn hold_key(stem: &[u8], holder: &HolderId, n: u32) -> Vec<u8> {
+    [stem, b":", holder.as_bytes(), format!(":rwlock_timeout:{n}").as_bytes()].concat()
 }
 
 /// A key in the lock's slot that never exists: deleting it makes a node that must not write say so.

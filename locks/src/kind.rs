@@ -9,6 +9,8 @@ use std::str::FromStr;
 pub enum LockKind {
     /// Its owner can acquire it again while holding it.
     Reentrant,
+    /// Many readers or one writer.
+    ReadWrite,
     /// As reentrant, but its waiters ask at intervals instead of subscribing.
     Spin,
     /// As reentrant, with a fencing token that grows with every acquire.
@@ -17,12 +19,18 @@ pub enum LockKind {
 
 impl LockKind {
     /// Every kind.
-    pub const ALL: &[LockKind] = &[LockKind::Reentrant, LockKind::Spin, LockKind::Fenced];
+    pub const ALL: &[LockKind] = &[
+        LockKind::Reentrant,
+        LockKind::ReadWrite,
+        LockKind::Spin,
+        LockKind::Fenced,
+    ];
 
     /// The name that configuration uses.
     pub fn name(self) -> &'static str {
         match self {
             LockKind::Reentrant => "reentrant",
+            LockKind::ReadWrite => "read_write",
             LockKind::Spin => "spin",
             LockKind::Fenced => "fenced",
         }
@@ -66,6 +74,6 @@ mod tests {
             assert_eq!(kind.name().parse(), Ok(*kind));
         }
         let error = "fare".parse::<LockKind>().unwrap_err().to_string();
-        assert!(error.contains("reentrant, spin, fenced"), "{error}");
+        assert!(error.contains("reentrant, read_write, spin, fenced"), "{error}");
     }
 }

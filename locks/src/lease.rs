@@ -423,8 +423,7 @@ impl Hold {
     fn owner(self: &Arc<Self>) -> &Owner {
         self.owner.get_or_init(|| {
             let owner = Owner::new();
-            let (ids, mode) = (&self.client.ids, &self.mode);
-            owner.place(ids, mode.kind(), mode.name()).set(self);
+            owner.place(&self.client.ids, &*self.mode).set(self);
             owner
         })
     }

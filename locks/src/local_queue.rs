@@ -8,13 +8,17 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use crate::clock::Moment;
 use crate::error::CallError;
 use crate::keys::LockName;
+use crate::mode::Part;
 use crate::owner::lock;
 
 /// The queues of one client.
 #[derive(Debug, Default)]
 pub(crate) struct LocalQueues {
-    lines: Mutex<HashMap<LockName, (usize, Arc<Line>)>>,
+    lines: Mutex<HashMap<Place, (usize, Arc<Line>)>>,
 }
+
+/// What one stands in a queue for.
+type Place = (LockName, Part);
 
 #[derive(Debug)]
 struct Line {
@@ -32,9 +36,10 @@ pub(crate) struct Trouble {
 
 impl LocalQueues {
     /// Takes a place in the queue of this name.
-    pub(crate) fn enter(&self, name: &LockName) -> Queued<'_> {
+    pub(crate) fn enter(&self, name: &LockName, part: Part) -> Queued<'_> {
         let mut lines = lock(&self.lines);
-        let (places, line) = lines.entry(name.clone()).or_insert_with(|| {
+        let place = (name.clone(), part);
+        let (places, line) = lines.entry(place.clone()).or_insert_with(|| {
             let line = Line {
                 front: Semaphore::new(1),
                 trouble: Mutex::new(None),
@@ -45,7 +50,7 @@ impl LocalQueues {
         Queued {
             line: line.clone(),
             queues: self,
-            name: name.clone(),
+            place,
         }
     }
 
@@ -60,7 +65,7 @@ impl LocalQueues {
 pub(crate) struct Queued<'a> {
     line: Arc<Line>,
     queues: &'a LocalQueues,
-    name: LockName,
+    place: Place,
 }
 
 impl Queued<'_> {
@@ -84,10 +89,10 @@ impl Queued<'_> {
 impl Drop for Queued<'_> {
     fn drop(&mut self) {
         let mut lines = lock(&self.queues.lines);
-        if let Some((places, _)) = lines.get_mut(&self.name) {
+        if let Some((places, _)) = lines.get_mut(&self.place) {
             *places -= 1;
             if *places == 0 {
-                lines.remove(&self.name);
+                lines.remove(&self.place);
             }
         }
     }
@@ -101,7 +106,11 @@ mod tests {
     async fn waiters_come_to_the_front_in_order_and_those_that_left_cost_no_turn() {
         let queues = LocalQueues::default();
         let name = LockName::from("n");
-        let (first, second, third) = (queues.enter(&name), queues.enter(&name), queues.enter(&name));
+        let (first, second, third) = (
+            queues.enter(&name, Part::Whole),
+            queues.enter(&name, Part::Whole),
+            queues.enter(&name, Part::Whole),
+        );
         let front = first.front().await.unwrap();
         let mut second_front = Box::pin(second.front());
         let mut third_front = Box::pin(third.front());
@@ -114,7 +123,7 @@ mod tests {
     #[tokio::test]
     async fn a_queue_that_nobody_stands_in_is_forgotten() {
         let queues = LocalQueues::default();
-        let place = queues.enter(&"n".into());
+        let place = queues.enter(&"n".into(), Part::Whole);
         assert_eq!(queues.len(), 1);
         drop(place);
         assert_eq!(queues.len(), 0);

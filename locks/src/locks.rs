@@ -15,6 +15,7 @@ use crate::lock::{FencedLock, Lock, ReentrantLock, SpinLock};
 use crate::mode::{Fenced, Reentrant, Spin};
 use crate::owner::{HolderIds, Owner};
 use crate::policy::{RenewalPolicy, Timings};
+use crate::read_write::ReadWriteLock;
 use crate::release::Releases;
 use crate::wakeup::Wakeups;
 use crate::watchdog::Watchdog;
@@ -76,6 +77,11 @@ impl Locks {
     /// A lock that its owner can acquire again while holding it; what Redisson calls `RLock`.
     pub fn reentrant(&self, name: impl Into<LockName>) -> ReentrantLock {
         Lock::new(self.client.clone(), Arc::new(Reentrant::new(name.into())))
+    }
+
+    /// Many readers or one writer; what Redisson calls `RReadWriteLock`.
+    pub fn read_write(&self, name: impl Into<LockName>) -> ReadWriteLock {
+        ReadWriteLock::new(self.client.clone(), name.into())
     }
 
     /// As [`reentrant`](Self::reentrant), for waiters that ask at intervals (1 ms doubling to 128 ms, with jitter) instead of

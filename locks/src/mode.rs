@@ -1,10 +1,12 @@
 //! How one kind of lock speaks to Redis: it builds calls, others send them. Pure, no I/O.
 
 mod fenced;
+mod read_write;
 mod reentrant;
 mod spin;
 
 pub use fenced::Fenced;
+pub use read_write::{Read, Write};
 pub use reentrant::Reentrant;
 pub use spin::Spin;
 
@@ -23,6 +25,10 @@ use crate::script::Call;
 pub(crate) trait Mode: fmt::Debug + Send + Sync + 'static {
     /// Which kind it is.
     fn kind(&self) -> LockKind;
+    /// Which part of it, where a name has several.
+    fn part(&self) -> Part {
+        Part::Whole
+    }
     /// The name, which is also the key of the lock hash.
     fn name(&self) -> &LockName;
     /// Takes the lock, or raises the hold to the count asked for. Harmless when run twice.
@@ -32,6 +38,25 @@ pub(crate) trait Mode: fmt::Debug + Send + Sync + 'static {
     fn release(&self, holder: &HolderId, count: u32) -> Call;
     /// How this holder learns of a release while it waits.
     fn wake(&self, holder: &HolderId) -> Wake;
+    /// What keeps a hold with this count alive.
+    fn renewal(&self, holder: &HolderId, _count: u32) -> Renewable {
+        Renewable {
+            field: holder.as_bytes().to_vec(),
+            hold_keys: Vec::new(),
+        }
+    }
+    /// Whether the waiters of this process ask one after the other.
+    fn queues_locally(&self) -> bool {
+        true
+    }
+    /// The part whose hold by the same owner lets this one in.
+    fn stands_beside(&self) -> Option<Part> {
+        None
+    }
+    /// The part whose hold by the same owner this one would wait for, for ever.
+    fn waits_for(&self) -> Option<Part> {
+        None
+    }
     /// Whether a busy answer leaves the waiter in a queue in Redis.
     fn queues(&self) -> bool {
         false
@@ -45,6 +70,25 @@ pub(crate) struct Ask<'a> {
     /// The hold count to leave behind.
     pub(crate) count: u32,
     pub(crate) lease: Duration,
+    /// The hold of the same owner on the part that this one may stand beside.
+    pub(crate) beside: Option<&'a HolderId>,
+}
+
+/// The parts of a lock that are acquired apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Part {
+    Whole,
+    Read,
+    Write,
+}
+
+/// What a renewal of one hold names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Renewable {
+    /// The field of the lock hash that is this hold's.
+    pub(crate) field: Vec<u8>,
+    /// The keys beside the hash that live as long as the hold.
+    pub(crate) hold_keys: Vec<Vec<u8>>,
 }
 
 /// How a waiter learns of a release.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 use crate::keys::LockName;
 use crate::kind::LockKind;
 use crate::lease::Hold;
+use crate::mode::{Mode, Part};
 
 /// Redis' name for one hold: `<client uuid>:<n>`, as Redisson writes it.
 ///
@@ -73,7 +74,7 @@ pub struct Owner {
 }
 
 /// Which lock: the same name on another client's Redis, or of another kind, is another lock.
-type PlaceKey = (u64, LockKind, LockName);
+type PlaceKey = (u64, LockKind, Part, LockName);
 
 /// An owner's place at one lock. Its acquires there go one after the other, so that the second finds the hold of the first.
 pub(crate) struct Place {
@@ -106,12 +107,22 @@ impl Owner {
     }
 
     /// The owner's place at a lock; places whose hold has ended are swept on the way.
-    pub(crate) fn place(&self, ids: &HolderIds, kind: LockKind, name: &LockName) -> Arc<Place> {
+    pub(crate) fn place(&self, ids: &HolderIds, mode: &dyn Mode) -> Arc<Place> {
+        self.place_of(ids, mode.kind(), mode.part(), mode.name())
+    }
+
+    /// The owner's hold on another part of the same lock.
+    pub(crate) fn hold_of_part(&self, ids: &HolderIds, mode: &dyn Mode, part: Part) -> Option<Arc<Hold>> {
+        let key = (ids.number, mode.kind(), part, mode.name().clone());
+        lock(&self.places).get(&key)?.hold()
+    }
+
+    fn place_of(&self, ids: &HolderIds, kind: LockKind, part: Part, name: &LockName) -> Arc<Place> {
         let mut places = lock(&self.places);
         if places.len() >= 32 && places.len().is_power_of_two() {
             places.retain(|_, place| Arc::strong_count(place) > 1 || place.hold().is_some());
         }
-        let place = places.entry((ids.number, kind, name.clone())).or_insert_with(|| {
+        let place = places.entry((ids.number, kind, part, name.clone())).or_insert_with(|| {
             Arc::new(Place {
                 turn: tokio::sync::Mutex::new(()),
                 hold: Mutex::new(Weak::new()),
@@ -161,10 +172,19 @@ mod tests {
     fn one_name_is_another_lock_on_another_client_and_of_another_kind() {
         let (owner, here, there) = (Owner::new(), HolderIds::new(), HolderIds::new());
         let name = LockName::from("n");
-        let place = owner.place(&here, LockKind::Reentrant, &name);
-        assert!(Arc::ptr_eq(&place, &owner.place(&here, LockKind::Reentrant, &name)));
-        assert!(!Arc::ptr_eq(&place, &owner.place(&there, LockKind::Reentrant, &name)));
-        assert!(!Arc::ptr_eq(&place, &owner.place(&here, LockKind::Fenced, &name)));
+        let place = owner.place_of(&here, LockKind::Reentrant, Part::Whole, &name);
+        assert!(Arc::ptr_eq(
+            &place,
+            &owner.place_of(&here, LockKind::Reentrant, Part::Whole, &name)
+        ));
+        assert!(!Arc::ptr_eq(
+            &place,
+            &owner.place_of(&there, LockKind::Reentrant, Part::Whole, &name)
+        ));
+        assert!(!Arc::ptr_eq(
+            &place,
+            &owner.place_of(&here, LockKind::Fenced, Part::Whole, &name)
+        ));
     }
 
     #[test]
@@ -178,7 +198,7 @@ mod tests {
     fn an_owner_forgets_places_it_does_not_hold() {
         let (owner, ids) = (Owner::new(), HolderIds::new());
         for n in 0..10_000 {
-            owner.place(&ids, LockKind::Reentrant, &format!("name:{n}").into());
+            owner.place_of(&ids, LockKind::Reentrant, Part::Whole, &format!("name:{n}").into());
         }
         assert!(lock(&owner.places).len() <= 64);
     }

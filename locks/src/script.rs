@@ -8,7 +8,7 @@ pub(crate) struct Script<const K: usize, const A: usize> {
     text: Text,
 }
 
-/// A script over many locks: `K` keys and `A` arguments for all, then one of each for every lock.
+/// A script over many locks: `K` keys and `A` arguments for all, then those of every lock.
 #[derive(Debug)]
 pub(crate) struct BatchScript<const K: usize, const A: usize> {
     text: Text,
@@ -121,25 +121,26 @@ impl<const K: usize, const A: usize> BatchScript<K, A> {
         }
     }
 
-    /// A call of this script over these locks, each a key and an argument.
+    /// A call of this script over these locks, each with its keys and its arguments.
     pub(crate) fn call<'a>(
         &'static self,
         keys: [&[u8]; K],
         args: [Value<'_>; A],
-        locks: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])> + Clone,
+        locks: &[(Vec<&'a [u8]>, Vec<Value<'a>>)],
     ) -> Call {
-        let mut call = Call::new(&self.text, K + locks.len());
-        for key in keys {
+        let of_locks: usize = locks.iter().map(|(keys, _)| keys.len()).sum();
+        let mut call = Call::new(&self.text, K + of_locks);
+        for key in keys
+            .into_iter()
+            .chain(locks.iter().flat_map(|(keys, _)| keys.iter().copied()))
+        {
             call.command.arg(key);
         }
-        for (key, _) in locks.clone() {
-            call.command.arg(key);
-        }
-        for arg in args {
+        for arg in args
+            .into_iter()
+            .chain(locks.iter().flat_map(|(_, args)| args.iter().copied()))
+        {
             arg.push(&mut call.command);
-        }
-        for (_, arg) in locks {
-            call.command.arg(arg);
         }
         call
     }
@@ -170,8 +171,16 @@ catalog! {
     REENTRANT_RELEASE: Script<1, 3> = "reentrant_release";
     /// Takes a fenced lock or raises its hold.
     FENCED_ACQUIRE: Script<2, 3> = ["take"] "fenced_acquire";
+    /// Takes a read hold or raises it.
+    READ_ACQUIRE: Script<2, 4> = ["read_write"] "read_acquire";
+    /// Lowers a read hold, to nothing if told so.
+    READ_RELEASE: Script<2, 3> = ["read_write"] "read_release";
+    /// Takes a write hold or raises it.
+    WRITE_ACQUIRE: Script<1, 3> = ["read_write"] "write_acquire";
+    /// Lowers a write hold, to nothing if told so.
+    WRITE_RELEASE: Script<1, 3> = ["read_write"] "write_release";
     /// Keeps holds alive.
-    RENEW: BatchScript<1, 1> = "renew";
+    RENEW: BatchScript<1, 1> = ["read_write"] "renew";
     /// Tells who holds a lock.
     INSPECT: Script<1, 0> = "inspect";
     /// Takes a lock away from its holder.

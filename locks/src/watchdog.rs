@@ -16,6 +16,7 @@ use crate::connection::Address;
 use crate::events::{Event as Told, EventKind, Observer};
 use crate::keys;
 use crate::lease::{FailureCause, Hold, LeaseState, LostReason};
+use crate::mode::Renewable;
 use crate::owner::HolderId;
 use crate::release::Release;
 use crate::renewal::{Action, Answer, Attempt, Event, Renewal};
@@ -299,13 +300,23 @@ impl Loop {
             let Some((first, _, lease)) = batch.first() else {
                 continue;
             };
-            let locks = batch
+            let named: Vec<Renewable> = batch
                 .iter()
-                .map(|(hold, ..)| (hold.mode.name().as_bytes(), hold.holder.as_bytes()));
+                .map(|(hold, ..)| hold.mode.renewal(&hold.holder, hold.leases()))
+                .collect();
+            let locks: Vec<_> = batch
+                .iter()
+                .zip(&named)
+                .map(|((hold, ..), Renewable { field, hold_keys })| {
+                    let hash = std::iter::once(hold.mode.name().as_bytes());
+                    let keys = hash.chain(hold_keys.iter().map(Vec::as_slice)).collect();
+                    (keys, vec![Value::Bytes(field), Value::Number(hold_keys.len() as u64)])
+                })
+                .collect();
             let call = RENEW.call(
                 [&keys::guard(first.mode.name())],
                 [Value::Number(crate::options::lease_millis(*lease))],
-                locks,
+                &locks,
             );
             self.links.send(Batch {
                 call,

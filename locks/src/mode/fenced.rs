@@ -67,6 +67,7 @@ mod tests {
         let ask = Ask {
             holder: &holder,
             count: 1,
+            beside: None,
             lease: Duration::from_secs(1),
         };
         assert_eq!(

@@ -74,6 +74,7 @@ mod tests {
         let ask = Ask {
             holder: &holder,
             count: 2,
+            beside: None,
             lease: Duration::from_micros(1_500),
         };
         assert_eq!(lock.acquire(&ask).words(), ["1", "order:7", &id, "2", "2"]);

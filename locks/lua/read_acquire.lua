@@ -1,0 +1,39 @@
+-- read_acquire: take a read hold, or raise it to the count told. Harmless when run twice.
+--
+-- KEYS[1]  lock hash: "mode" -> read or write, holder id -> hold count, writer's field -> hold count
+-- KEYS[2]  hold key of the count told: lives as long as that hold
+-- ARGV[1]  holder id
+-- ARGV[2]  hold count to leave behind
+-- ARGV[3]  lease_ms
+-- ARGV[4]  writer's field of the same owner, empty if it has none: beside its own write hold a reader is let in
+--
+-- Returns  {1, hold count} granted; {0, retry after ms} busy; {-1, 0} a re-entry whose hold is gone
+local lock, hold_key = KEYS[1], KEYS[2]
+local holder, count, lease_ms, writer = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+
+local mode = redis.call('HGET', lock, 'mode')
+if not mode and redis.call('EXISTS', lock) == 1 then
+    return wrong_kind()
+end
+local held = mode and tonumber(redis.call('HGET', lock, holder))
+if not held and tonumber(count) > 1 then
+    return gone(lock, holder)
+end
+if mode == 'write' and not held and redis.call('HEXISTS', lock, writer) == 0 then
+    return {0, redis.call('PTTL', lock)}
+end
+
+if not mode then
+    redis.call('HSET', lock, 'mode', 'read')
+end
+if not held or held < tonumber(count) then
+    redis.call('HSET', lock, holder, count)
+    held = tonumber(count)
+end
+keep_hold(lock, hold_key, lease_ms)
+if redis.call('PTTL', lock) < 0 then
+    -- A lock without an end would block everybody for ever.
+    redis.call('DEL', lock, hold_key)
+    return redis.error_reply('NOPERM the lock could not be given an end')
+end
+return {1, held}

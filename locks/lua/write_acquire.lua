@@ -1,0 +1,45 @@
+-- write_acquire: take the write hold, or raise it to the count told. Harmless when run twice.
+--
+-- KEYS[1]  lock hash: "mode" -> read or write, holder id -> hold count, writer's field -> hold count
+-- ARGV[1]  writer's field
+-- ARGV[2]  hold count to leave behind
+-- ARGV[3]  lease_ms
+--
+-- Returns  {1, hold count} granted; {0, retry after ms} busy; {-1, 0} a re-entry whose hold is gone
+local lock = KEYS[1]
+local writer, count, lease_ms = ARGV[1], ARGV[2], ARGV[3]
+
+local ttl = redis.call('PTTL', lock)
+if ttl == -2 then
+    if tonumber(count) > 1 then
+        return gone(lock, writer)
+    end
+    redis.call('HSET', lock, 'mode', 'write', writer, count)
+    local limited = redis.pcall('PEXPIRE', lock, lease_ms)
+    if limited ~= 1 then
+        -- A lock without an end would block everybody for ever.
+        redis.call('DEL', lock)
+        return limited
+    end
+    return {1, tonumber(count)}
+end
+
+if not redis.call('HGET', lock, 'mode') then
+    return wrong_kind()
+end
+local held = tonumber(redis.call('HGET', lock, writer))
+if not held then
+    if tonumber(count) > 1 then
+        return gone(lock, writer)
+    end
+    return {0, ttl}
+end
+if held < tonumber(count) then
+    redis.call('HSET', lock, writer, count)
+    held = tonumber(count)
+    -- Redisson's rule: a re-entry of a writer adds its lease to what is left.
+    redis.call('PEXPIRE', lock, string.format('%.0f', ttl + tonumber(lease_ms)))
+elseif ttl < tonumber(lease_ms) then
+    redis.call('PEXPIRE', lock, lease_ms)
+end
+return {1, held}

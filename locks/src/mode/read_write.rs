@@ -1,0 +1,201 @@
+//! The two halves of a read-write lock: many readers or one writer, on one hash.
+//!
+//! Each read hold has keys of its own beside the hash, one a count, which live as long as that hold: a reader that dies is told
+//! by its keys from one that lives.
+
+use crate::keys::{Channel, LockName, hold_key, hold_stem, read_write_channel, writer_field};
+use crate::kind::LockKind;
+use crate::mode::{Ask, Mode, Part, Renewable, Wake};
+use crate::options::lease_millis;
+use crate::owner::HolderId;
+use crate::script::{Call, READ_ACQUIRE, READ_RELEASE, Value, WRITE_ACQUIRE, WRITE_RELEASE};
+
+/// The keys of the read half.
+#[derive(Clone, Debug)]
+pub struct Read {
+    name: LockName,
+    stem: Vec<u8>,
+    channel: Channel,
+}
+
+/// The keys of the write half.
+#[derive(Clone, Debug)]
+pub struct Write {
+    name: LockName,
+    channel: Channel,
+}
+
+impl Read {
+    pub(crate) fn new(name: LockName) -> Self {
+        Read {
+            stem: hold_stem(&name),
+            channel: read_write_channel(&name),
+            name,
+        }
+    }
+}
+
+impl Write {
+    pub(crate) fn new(name: LockName) -> Self {
+        Write {
+            channel: read_write_channel(&name),
+            name,
+        }
+    }
+}
+
+impl Mode for Read {
+    fn kind(&self) -> LockKind {
+        LockKind::ReadWrite
+    }
+
+    fn part(&self) -> Part {
+        Part::Read
+    }
+
+    fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    fn acquire(&self, ask: &Ask<'_>) -> Call {
+        let writer = ask.beside.map(writer_field).unwrap_or_default();
+        READ_ACQUIRE.call(
+            [self.name.as_bytes(), &hold_key(&self.stem, ask.holder, ask.count)],
+            [
+                Value::Bytes(ask.holder.as_bytes()),
+                Value::Number(ask.count.into()),
+                Value::Number(lease_millis(ask.lease)),
+                Value::Bytes(&writer),
+            ],
+        )
+    }
+
+    fn release(&self, holder: &HolderId, count: u32) -> Call {
+        READ_RELEASE.call(
+            [self.name.as_bytes(), &self.stem],
+            [
+                Value::Bytes(holder.as_bytes()),
+                Value::Number(count.into()),
+                Value::Bytes(self.channel.as_bytes()),
+            ],
+        )
+    }
+
+    fn wake(&self, _holder: &HolderId) -> Wake {
+        Wake::Channel(self.channel.clone())
+    }
+
+    fn renewal(&self, holder: &HolderId, count: u32) -> Renewable {
+        Renewable {
+            field: holder.as_bytes().to_vec(),
+            hold_keys: (1..=count).map(|n| hold_key(&self.stem, holder, n)).collect(),
+        }
+    }
+
+    /// Readers let each other in, so none needs to wait for the one in front.
+    fn queues_locally(&self) -> bool {
+        false
+    }
+
+    /// A writer may read what it writes.
+    fn stands_beside(&self) -> Option<Part> {
+        Some(Part::Write)
+    }
+}
+
+impl Mode for Write {
+    fn kind(&self) -> LockKind {
+        LockKind::ReadWrite
+    }
+
+    fn part(&self) -> Part {
+        Part::Write
+    }
+
+    fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    fn acquire(&self, ask: &Ask<'_>) -> Call {
+        WRITE_ACQUIRE.call(
+            [self.name.as_bytes()],
+            [
+                Value::Bytes(&writer_field(ask.holder)),
+                Value::Number(ask.count.into()),
+                Value::Number(lease_millis(ask.lease)),
+            ],
+        )
+    }
+
+    fn release(&self, holder: &HolderId, count: u32) -> Call {
+        WRITE_RELEASE.call(
+            [self.name.as_bytes()],
+            [
+                Value::Bytes(&writer_field(holder)),
+                Value::Number(count.into()),
+                Value::Bytes(self.channel.as_bytes()),
+            ],
+        )
+    }
+
+    fn wake(&self, _holder: &HolderId) -> Wake {
+        Wake::Channel(self.channel.clone())
+    }
+
+    fn renewal(&self, holder: &HolderId, _count: u32) -> Renewable {
+        Renewable {
+            field: writer_field(holder),
+            hold_keys: Vec::new(),
+        }
+    }
+
+    /// A reader that asks for the write lock would wait for itself.
+    fn waits_for(&self) -> Option<Part> {
+        Some(Part::Read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::owner::HolderIds;
+
+    #[test]
+    fn a_read_hold_has_a_key_of_its_own_for_each_count() {
+        let lock = Read::new("n".into());
+        let ids = HolderIds::new();
+        let (holder, writer) = (ids.next(), ids.next());
+        let ask = Ask {
+            holder: &holder,
+            count: 2,
+            lease: Duration::from_secs(1),
+            beside: Some(&writer),
+        };
+        let key = format!("{{n}}:{holder}:rwlock_timeout:2");
+        let field = format!("{writer}:write");
+        assert_eq!(
+            lock.acquire(&ask).words(),
+            ["2", "n", &key, &holder.to_string(), "2", "1000", &field]
+        );
+        assert_eq!(
+            lock.release(&holder, 0).words(),
+            ["2", "n", "{n}", &holder.to_string(), "0", "redisson_rwlock:{n}"]
+        );
+        let keys = lock.renewal(&holder, 2).hold_keys;
+        assert_eq!((keys.len(), keys[1].as_slice()), (2, key.as_bytes()));
+    }
+
+    #[test]
+    fn the_writer_has_a_field_of_its_own() {
+        let lock = Write::new("a{b}".into());
+        let holder = HolderIds::new().next();
+        let field = format!("{holder}:write");
+        assert_eq!(
+            lock.release(&holder, 1).words(),
+            ["1", "a{b}", &field, "1", "redisson_rwlock:a{b}"]
+        );
+        assert_eq!(lock.renewal(&holder, 1).field, field.as_bytes());
+    }
+}
