@@ -49,6 +49,7 @@ pub(crate) async fn acquire(
         if client.is_closed() {
             return Err(closed(&*mode));
         }
+        let _ = tokio::time::timeout(patience.left(), queued.let_others_come_first()).await;
         if let Some(wakeup) = &wakeup {
             wakeup.take();
         }

@@ -15,7 +15,7 @@ use crate::error::{Lost, ReleaseError};
 use crate::keys::LockName;
 use crate::lock::Acquire;
 use crate::locks::Client;
-use crate::mode::Mode;
+use crate::mode::{Mode, Wake};
 use crate::owner::{HolderId, Owner, lock};
 use crate::policy::Timings;
 use crate::release::{Outcome, Release};
@@ -409,6 +409,17 @@ impl Hold {
         }
         inner.change(state);
         true
+    }
+
+    /// A release was heard by so many subscribers. If some are not of this client, they come first.
+    pub(crate) fn let_others_know(&self, heard: u32) {
+        let Wake::Channel(channel) = self.mode.wake(&self.holder) else {
+            return;
+        };
+        let own = u32::from(self.client.wakeups.hears(&channel));
+        if heard > own {
+            self.client.queues.hold_back(self.mode.name(), self.mode.part());
+        }
     }
 
     fn watch(&self) -> watch::Receiver<LeaseState> {

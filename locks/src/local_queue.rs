@@ -1,11 +1,16 @@
 //! The waiters of this process: a queue a lock name, first come first served. Only the one in front asks Redis.
+//!
+//! A process that gives a lock back while others wait for it holds its own next attempt back a moment: its waiters are nearer than
+//! a message, and would keep everybody else out.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
-use crate::clock::Moment;
+use crate::clock::{self, Moment};
 use crate::error::CallError;
 use crate::keys::LockName;
 use crate::mode::Part;
@@ -15,6 +20,8 @@ use crate::owner::lock;
 #[derive(Debug, Default)]
 pub(crate) struct LocalQueues {
     lines: Mutex<HashMap<Place, (usize, Arc<Line>)>>,
+    /// Until when attempts are held back.
+    held_back: Mutex<HashMap<Place, Moment>>,
 }
 
 /// What one stands in a queue for.
@@ -25,6 +32,22 @@ struct Line {
     /// One permit: whoever has it is in front. Tokio's semaphore is fair and forgets waiters that leave.
     front: Semaphore,
     trouble: Mutex<Option<Trouble>>,
+    /// How many releases of this process are on their way.
+    giving_back: AtomicUsize,
+    given_back: Notify,
+}
+
+/// A release of this process on its way. The front waits for its end, which tells whether others wait for the lock too: the
+/// message of the release can be quicker than its answer.
+#[derive(Debug)]
+pub(crate) struct GivingBack(Arc<Line>);
+
+impl Drop for GivingBack {
+    fn drop(&mut self) {
+        if self.0.giving_back.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.given_back.notify_waiters();
+        }
+    }
 }
 
 /// Why the front gets no answer, so that those behind it know too.
@@ -43,6 +66,8 @@ impl LocalQueues {
             let line = Line {
                 front: Semaphore::new(1),
                 trouble: Mutex::new(None),
+                giving_back: AtomicUsize::new(0),
+                given_back: Notify::new(),
             };
             (0, Arc::new(line))
         });
@@ -52,6 +77,24 @@ impl LocalQueues {
             queues: self,
             place,
         }
+    }
+
+    /// A release is about to be sent; `None` if nobody of this process waits.
+    pub(crate) fn giving_back(&self, name: &LockName, part: Part) -> Option<GivingBack> {
+        let lines = lock(&self.lines);
+        let (_, line) = lines.get(&(name.clone(), part))?;
+        line.giving_back.fetch_add(1, Ordering::AcqRel);
+        Some(GivingBack(line.clone()))
+    }
+
+    /// Others wait for this lock, which was just given back: let one of them come first.
+    pub(crate) fn hold_back(&self, name: &LockName, part: Part) {
+        let now = clock::now();
+        let mut held_back = lock(&self.held_back);
+        if held_back.len() >= MOST_HELD_BACK {
+            held_back.retain(|_, until| *until > now);
+        }
+        held_back.insert((name.clone(), part), now.plus(HOLD_BACK));
     }
 
     /// How many names have waiters.
@@ -73,6 +116,21 @@ impl Queued<'_> {
     pub(crate) async fn front(&self) -> Option<SemaphorePermit<'_>> {
         // The semaphore is never closed.
         self.line.front.acquire().await.ok()
+    }
+
+    /// Waits out a moment that belongs to others.
+    pub(crate) async fn let_others_come_first(&self) {
+        loop {
+            let given_back = self.line.given_back.notified();
+            if self.line.giving_back.load(Ordering::Acquire) == 0 {
+                break;
+            }
+            given_back.await;
+        }
+        let until = lock(&self.queues.held_back).remove(&self.place);
+        if let Some(until) = until {
+            tokio::time::sleep(until.since(clock::now())).await;
+        }
     }
 
     /// Why the front gets no answer at present.
@@ -97,6 +155,11 @@ impl Drop for Queued<'_> {
         }
     }
 }
+
+/// Longer than a message takes to reach a waiter and its attempt to come back; tokio's timer makes it about 2 ms.
+const HOLD_BACK: Duration = Duration::from_millis(1);
+/// When so many are noted, those that are over are forgotten.
+const MOST_HELD_BACK: usize = 64;
 
 #[cfg(test)]
 mod tests {

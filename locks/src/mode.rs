@@ -126,8 +126,8 @@ pub(crate) struct Grant {
 /// What a release script answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Given {
-    /// This count is left; 0: the lock is free.
-    Left(u32),
+    /// This count is left; 0: the lock is free, and so many subscribers have heard of it.
+    Left { count: u32, heard: u32 },
     /// The holder held nothing.
     Missing,
 }
@@ -156,7 +156,10 @@ pub(crate) fn given(script: &'static str, answer: Value) -> Result<Given, CallEr
             if heard < 0 {
                 warn_of_silence();
             }
-            Ok(Given::Left(left as u32))
+            Ok(Given::Left {
+                count: left as u32,
+                heard: heard.max(0) as u32,
+            })
         }
         _ => Err(nonsense(script, &answer)),
     }
@@ -233,8 +236,9 @@ mod tests {
     #[test]
     fn every_answer_of_a_release_is_read() {
         let read = |first, second| given("s", answer(first, second)).unwrap();
-        assert_eq!(read(0, 3), Given::Left(0));
-        assert_eq!(read(2, 0), Given::Left(2));
+        assert_eq!(read(0, 3), Given::Left { count: 0, heard: 3 });
+        assert_eq!(read(0, -1), Given::Left { count: 0, heard: 0 });
+        assert_eq!(read(2, 0), Given::Left { count: 2, heard: 0 });
         assert_eq!(read(-1, 0), Given::Missing);
         assert!(given("s", Value::Nil).is_err());
     }

@@ -48,6 +48,8 @@ impl Release {
         let call = hold.mode.release(&hold.holder, count);
         let was_told = turn.told_to_free;
         turn.told_to_free |= count == 0;
+        let (queues, mode) = (&hold.client.queues, &hold.mode);
+        let _giving_back = (count == 0).then(|| queues.giving_back(mode.name(), mode.part()));
         let result = hold.client.connection.run(&call, None).await;
         if let Err(CallError::Unreachable { .. }) = result {
             turn.told_to_free = was_told;
@@ -56,9 +58,12 @@ impl Release {
         // What cannot be repeated with success is over as well: the lock ends with its lease time.
         self.done = !result.as_ref().is_err_and(CallError::is_retryable);
         let given = result?;
-        turn.freed = matches!(given, Given::Left(0) | Given::Missing);
+        turn.freed = matches!(given, Given::Left { count: 0, .. } | Given::Missing);
+        if let Given::Left { count: 0, heard } = given {
+            hold.let_others_know(heard);
+        }
         Ok(match given {
-            Given::Left(left) => Outcome::Left(left),
+            Given::Left { count, .. } => Outcome::Left(count),
             Given::Missing if was_told => Outcome::MissingAfterRepeat,
             Given::Missing => Outcome::Missing,
         })

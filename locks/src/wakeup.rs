@@ -198,6 +198,15 @@ impl Wakeups {
         }
     }
 
+    /// Whether this client is one of those that hear the channel.
+    pub(crate) fn hears(&self, channel: &Channel) -> bool {
+        let table = lock(&self.table);
+        table
+            .channels
+            .get(channel)
+            .is_some_and(|subscription| subscription.state == Hearing::Hears)
+    }
+
     /// How many channels have waiters.
     pub(crate) fn len(&self) -> usize {
         lock(&self.table).channels.len()
