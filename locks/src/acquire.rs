@@ -53,8 +53,9 @@ pub(crate) async fn acquire(
         if let Some(wakeup) = &wakeup {
             wakeup.take();
         }
+        queued.asking();
         let result = attempting.attempt(patience.attempt_until()).await;
-        queued.set_trouble(result.as_ref().err().map(|error| Trouble {
+        queued.asked(result.as_ref().err().map(|error| Trouble {
             since: patience.failing_since.unwrap_or_else(clock::now),
             error: error.clone(),
         }));

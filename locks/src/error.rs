@@ -249,6 +249,8 @@ pub enum ReleaseError {
     Unanswered {
         /// The lock's name.
         name: String,
+        /// Whether Redis was told and may have released the lock, or may yet.
+        outcome_unknown: bool,
         /// What the last attempt ended with.
         #[source]
         source: CallError,
@@ -272,7 +274,13 @@ impl ReleaseError {
 
     /// Whether Redis may have released the lock, or may yet.
     pub fn outcome_unknown(&self) -> bool {
-        matches!(self, ReleaseError::Unanswered { source, .. } if source.outcome_unknown())
+        matches!(
+            self,
+            ReleaseError::Unanswered {
+                outcome_unknown: true,
+                ..
+            }
+        )
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::clock::{self, Moment};
-use crate::error::{Lost, ReleaseError};
+use crate::error::{CallError, Lost, ReleaseError};
 use crate::keys::LockName;
 use crate::lock::Acquire;
 use crate::locks::Client;
@@ -226,11 +226,14 @@ impl Lease {
         if let Some(reason) = lost {
             return Err(ReleaseError::Lost { name: name(), reason });
         }
-        let again = match release.attempt().await {
-            Err(error) if error.outcome_unknown() => release.attempt().await,
-            first => first,
+        let first = release.attempt().await;
+        let outcome_unknown = first.as_ref().is_err_and(CallError::outcome_unknown);
+        let result = if outcome_unknown {
+            release.attempt().await
+        } else {
+            first
         };
-        match again {
+        match result {
             Ok(Outcome::Left(0)) => Ok(Released::Fully),
             Ok(Outcome::Left(left)) => Ok(Released::StillHeld(left)),
             // Told before without an answer: until the deadline nobody but that send can have released it.
@@ -240,7 +243,11 @@ impl Lease {
                 name: name(),
                 reason: LostReason::NotOwner,
             }),
-            Err(source) if source.is_retryable() => Err(ReleaseError::Unanswered { name: name(), source }),
+            Err(source) if source.is_retryable() => Err(ReleaseError::Unanswered {
+                name: name(),
+                outcome_unknown,
+                source,
+            }),
             Err(source) => Err(ReleaseError::Refused { name: name(), source }),
         }
     }

@@ -31,7 +31,7 @@ type Place = (LockName, Part);
 struct Line {
     /// One permit: whoever has it is in front. Tokio's semaphore is fair and forgets waiters that leave.
     front: Semaphore,
-    trouble: Mutex<Option<Trouble>>,
+    asking: Mutex<Asking>,
     /// How many releases of this process are on their way.
     giving_back: AtomicUsize,
     given_back: Notify,
@@ -50,6 +50,14 @@ impl Drop for GivingBack {
     }
 }
 
+/// How the front's asking goes.
+#[derive(Debug, Default)]
+struct Asking {
+    /// Since when its attempt has had no answer.
+    since: Option<Moment>,
+    trouble: Option<Trouble>,
+}
+
 /// Why the front gets no answer, so that those behind it know too.
 #[derive(Clone, Debug)]
 pub(crate) struct Trouble {
@@ -65,7 +73,7 @@ impl LocalQueues {
         let (places, line) = lines.entry(place.clone()).or_insert_with(|| {
             let line = Line {
                 front: Semaphore::new(1),
-                trouble: Mutex::new(None),
+                asking: Mutex::default(),
                 giving_back: AtomicUsize::new(0),
                 given_back: Notify::new(),
             };
@@ -133,14 +141,29 @@ impl Queued<'_> {
         }
     }
 
-    /// Why the front gets no answer at present.
+    /// Why the front gets no answer at present, if it gets none.
     pub(crate) fn trouble(&self) -> Option<Trouble> {
-        lock(&self.line.trouble).clone()
+        let asking = lock(&self.line.asking);
+        let silence = asking
+            .since
+            .filter(|since| clock::now().since(*since) > LONG_FOR_AN_ANSWER);
+        asking.trouble.clone().or(silence.map(|since| Trouble {
+            since,
+            error: CallError::Unanswered {
+                script: "acquire",
+                source: None,
+            },
+        }))
+    }
+
+    /// Told by the front: an attempt of it is about to be sent.
+    pub(crate) fn asking(&self) {
+        lock(&self.line.asking).since = Some(clock::now());
     }
 
     /// Told by the front: what its last attempt ended with, `None` if Redis has answered.
-    pub(crate) fn set_trouble(&self, trouble: Option<Trouble>) {
-        *lock(&self.line.trouble) = trouble;
+    pub(crate) fn asked(&self, trouble: Option<Trouble>) {
+        *lock(&self.line.asking) = Asking { since: None, trouble };
     }
 }
 
@@ -158,6 +181,8 @@ impl Drop for Queued<'_> {
 
 /// Longer than a message takes to reach a waiter and its attempt to come back; tokio's timer makes it about 2 ms.
 const HOLD_BACK: Duration = Duration::from_millis(1);
+/// A healthy Redis answers in a few milliseconds; after this long those behind the front may call it silent.
+const LONG_FOR_AN_ANSWER: Duration = Duration::from_millis(100);
 /// When so many are noted, those that are over are forgotten.
 const MOST_HELD_BACK: usize = 64;
 

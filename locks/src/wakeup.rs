@@ -224,6 +224,10 @@ pub(crate) struct Wakeup {
 impl Wakeup {
     /// Waits until what is published is heard, or there is reason to try again anyway. At most `limit`.
     pub(crate) async fn ready(&mut self, limit: Duration) {
+        // The next attempt opens one.
+        if lock(&self.wakeups.table).link.is_none() {
+            return;
+        }
         let _ = timeout(limit, async {
             while self.hearing() == Hearing::NotYet && !self.waiter.woken.load(Ordering::Acquire) {
                 self.waiter.changed.notified().await;
