@@ -1,0 +1,15 @@
+//! Everything that needs a real redis-server, in one binary.
+
+mod cancel; // a future dropped at any await leaves nothing behind
+mod faults; // each fault takes effect, tells when, and heals
+mod harness; // the load tool from the outside: its exit codes, its processes, its report
+mod lost_replies; // what may have run, and may still run later, harms nobody
+mod outage; // Redis dies, falls silent, comes back
+mod owner; // who is who: owners are explicit, a stale one harms nobody
+mod proxy; // what a leg of the proxy does in each of its modes
+mod read_write; // many readers or one writer, each hold with a life of its own
+mod reentrant; // what the reentrant lock writes, reads and publishes
+mod servers; // servers of our own end with their owner
+mod times; // lease times: what is given is what Redis keeps, nonsense is refused
+mod wakeup; // waiters hear a release that comes at any moment
+mod watchdog; // renewal never outlives ownership and tells the holder in time
