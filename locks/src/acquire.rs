@@ -59,9 +59,9 @@ pub(crate) async fn acquire(
             since: patience.failing_since.unwrap_or_else(clock::now),
             error: error.clone(),
         }));
-        let retry_after = match result {
+        let (retry_after, busy) = match result {
             Ok(Attempt::Granted(grant)) => return attempting.into_lease(grant, place.as_deref()),
-            Ok(Attempt::Busy { retry_after }) => retry_after,
+            Ok(Attempt::Busy { retry_after, busy }) => (retry_after, busy),
             Ok(other) => return Err(refusal(&*mode, other)),
             Err(error) => {
                 patience.bear(error, attempting.is_unsettled()).await?;
@@ -72,16 +72,21 @@ pub(crate) async fn acquire(
         if patience.is_over() {
             return Err(patience.over());
         }
-        match (&mut wakeup, mode.wake(attempting.holder())) {
-            // Subscribe, then attempt again: a release between the two would otherwise go unheard.
-            (None, Wake::Channel(channel)) => {
-                let joined = wakeup.insert(client.wakeups.join(channel));
-                joined.ready(patience.subscribing()).await;
-            }
-            // A link was lost: hear again before relying on it.
-            (Some(wakeup), _) if wakeup.is_pending() => wakeup.ready(patience.subscribing()).await,
-            (Some(wakeup), _) => wakeup.wait(retry_after.min(patience.asleep())).await,
-            (None, Wake::Poll) => {
+        match mode.wake(attempting.holder(), busy) {
+            Wake::Channel(channel) => match &mut wakeup {
+                // A link was lost: hear again before relying on it.
+                Some(wakeup) if wakeup.is_on(&channel) && wakeup.is_pending() => {
+                    wakeup.ready(patience.subscribing()).await;
+                }
+                Some(wakeup) if wakeup.is_on(&channel) => wakeup.wait(retry_after.min(patience.asleep())).await,
+                // Subscribe, then attempt again: a release between the two would otherwise go unheard. Of several locks another
+                // one may be busy now.
+                _ => {
+                    let joined = wakeup.insert(client.wakeups.join(channel));
+                    joined.ready(patience.subscribing()).await;
+                }
+            },
+            Wake::Poll => {
                 let pause = spin.next().min(retry_after).min(patience.left());
                 tokio::time::sleep(pause).await;
             }

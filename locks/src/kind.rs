@@ -15,6 +15,8 @@ pub enum LockKind {
     Spin,
     /// As reentrant, with a fencing token that grows with every acquire.
     Fenced,
+    /// Several reentrant locks held as one, all or none.
+    Multi,
 }
 
 impl LockKind {
@@ -24,6 +26,7 @@ impl LockKind {
         LockKind::ReadWrite,
         LockKind::Spin,
         LockKind::Fenced,
+        LockKind::Multi,
     ];
 
     /// The name that configuration uses.
@@ -33,6 +36,7 @@ impl LockKind {
             LockKind::ReadWrite => "read_write",
             LockKind::Spin => "spin",
             LockKind::Fenced => "fenced",
+            LockKind::Multi => "multi",
         }
     }
 }
@@ -74,6 +78,6 @@ mod tests {
             assert_eq!(kind.name().parse(), Ok(*kind));
         }
         let error = "fare".parse::<LockKind>().unwrap_err().to_string();
-        assert!(error.contains("reentrant, read_write, spin, fenced"), "{error}");
+        assert!(error.contains("reentrant, read_write, spin, fenced, multi"), "{error}");
     }
 }

@@ -420,7 +420,7 @@ impl Hold {
 
     /// A release was heard by so many subscribers. If some are not of this client, they come first.
     pub(crate) fn let_others_know(&self, heard: u32) {
-        let Wake::Channel(channel) = self.mode.wake(&self.holder) else {
+        let Wake::Channel(channel) = self.mode.wake(&self.holder, 0) else {
             return;
         };
         let own = u32::from(self.client.wakeups.hears(&channel));

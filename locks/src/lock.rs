@@ -13,7 +13,7 @@ use crate::keys::LockName;
 use crate::kind::LockKind;
 use crate::lease::Lease;
 use crate::locks::Client;
-use crate::mode::{Fenced, Mode, Reentrant, Spin};
+use crate::mode::{Fenced, Mode, Multi, Reentrant, Spin};
 use crate::options::AcquireOptions;
 use crate::owner::Owner;
 use crate::policy::RenewalPolicy;
@@ -31,6 +31,8 @@ pub type ReentrantLock = Lock<Reentrant>;
 pub type SpinLock = Lock<Spin>;
 /// A reentrant lock whose leases carry a fencing token.
 pub type FencedLock = Lock<Fenced>;
+/// Several reentrant locks held as one.
+pub type MultiLock = Lock<Multi>;
 
 impl<K> Lock<K> {
     pub(crate) fn new(client: Arc<Client>, mode: Arc<dyn Mode>) -> Self {

@@ -11,8 +11,8 @@ use crate::error::{BuildError, CallError, InvalidTimes};
 use crate::events::Observer;
 use crate::keys::LockName;
 use crate::local_queue::LocalQueues;
-use crate::lock::{FencedLock, Lock, ReentrantLock, SpinLock};
-use crate::mode::{Fenced, Reentrant, Spin};
+use crate::lock::{FencedLock, Lock, MultiLock, ReentrantLock, SpinLock};
+use crate::mode::{Fenced, Multi, Reentrant, Spin};
 use crate::owner::{HolderIds, Owner};
 use crate::policy::{RenewalPolicy, Timings};
 use crate::read_write::ReadWriteLock;
@@ -96,6 +96,16 @@ impl Locks {
     /// Counters are never deleted: one small key a name stays in Redis.
     pub fn fenced(&self, name: impl Into<LockName>) -> FencedLock {
         Lock::new(self.client.clone(), Arc::new(Fenced::new(name.into())))
+    }
+
+    /// Several reentrant locks held as one, all or none; what Redisson calls `RMultiLock`. To everybody else each of them is an
+    /// ordinary lock.
+    ///
+    /// They are taken in one step, so none is held while another is waited for, and callers that name them in different order
+    /// cannot block each other for ever. Under much contention for single names a caller that needs many may wait long.
+    pub fn multi<N: Into<LockName>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
+        let names = names.into_iter().map(Into::into);
+        Lock::new(self.client.clone(), Arc::new(Multi::new(names)))
     }
 
     /// A new owner: pass it to several acquires to make them re-entrant to each other.

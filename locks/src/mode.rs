@@ -1,11 +1,13 @@
 //! How one kind of lock speaks to Redis: it builds calls, others send them. Pure, no I/O.
 
 mod fenced;
+mod multi;
 mod read_write;
 mod reentrant;
 mod spin;
 
 pub use fenced::Fenced;
+pub use multi::Multi;
 pub use read_write::{Read, Write};
 pub use reentrant::Reentrant;
 pub use spin::Spin;
@@ -36,14 +38,11 @@ pub(crate) trait Mode: fmt::Debug + Send + Sync + 'static {
     /// Lowers the hold to this count; 0 gives the lock back, and the place in the queue if it stands in one.
     /// Harmless when run twice.
     fn release(&self, holder: &HolderId, count: u32) -> Call;
-    /// How this holder learns of a release while it waits.
-    fn wake(&self, holder: &HolderId) -> Wake;
+    /// How this holder learns of a release while it waits; `busy` is what its last attempt was told.
+    fn wake(&self, holder: &HolderId, busy: usize) -> Wake;
     /// What keeps a hold with this count alive.
-    fn renewal(&self, holder: &HolderId, _count: u32) -> Renewable {
-        Renewable {
-            field: holder.as_bytes().to_vec(),
-            hold_keys: Vec::new(),
-        }
+    fn renewal(&self, holder: &HolderId, _count: u32) -> Vec<Renewable> {
+        vec![Renewable::hash(self.name(), holder.as_bytes().to_vec())]
     }
     /// Whether the waiters of this process ask one after the other.
     fn queues_locally(&self) -> bool {
@@ -82,13 +81,26 @@ pub(crate) enum Part {
     Write,
 }
 
-/// What a renewal of one hold names.
+/// What a renewal of a hold names; a hold of several locks has several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Renewable {
-    /// The field of the lock hash that is this hold's.
+    /// The lock hash.
+    pub(crate) key: LockName,
+    /// Its field that is this hold's.
     pub(crate) field: Vec<u8>,
     /// The keys beside the hash that live as long as the hold.
     pub(crate) hold_keys: Vec<Vec<u8>>,
+}
+
+impl Renewable {
+    /// A hold that is a field of a hash, and nothing beside it.
+    pub(crate) fn hash(key: &LockName, field: Vec<u8>) -> Self {
+        Renewable {
+            key: key.clone(),
+            field,
+            hold_keys: Vec::new(),
+        }
+    }
 }
 
 /// How a waiter learns of a release.
@@ -106,7 +118,11 @@ pub(crate) enum Attempt {
     /// The lock is held.
     Granted(Grant),
     /// Another holds it; asking again makes sense after this time, if no wake-up comes first.
-    Busy { retry_after: Duration },
+    Busy {
+        retry_after: Duration,
+        /// Which of several locks it is.
+        busy: usize,
+    },
     /// The key has no time to live, so no lock of ours or of Redisson's.
     NoTimeToLive,
     /// A re-entry whose hold is gone. Nothing was created.
@@ -137,11 +153,13 @@ pub(crate) fn attempt(script: &'static str, answer: Value) -> Result<Attempt, Ca
     if let Some(grant) = grant(&answer) {
         return Ok(Attempt::Granted(grant));
     }
-    match pair(&answer) {
+    let (refusal, busy) = refusal(&answer);
+    match refusal {
         Some((0, -1)) => Ok(Attempt::NoTimeToLive),
         // 0 or -2: it ends this very moment, so ask again.
         Some((0, ttl)) => Ok(Attempt::Busy {
             retry_after: Duration::from_millis(ttl.max(1) as u64),
+            busy,
         }),
         Some((-1, _)) => Ok(Attempt::Gone),
         _ => Err(nonsense(script, &answer)),
@@ -196,6 +214,19 @@ fn grant(answer: &Value) -> Option<Grant> {
     Some(Grant { count, fencing_token })
 }
 
+/// A refusal, and which of several locks it is about.
+fn refusal(answer: &Value) -> (Option<(i64, i64)>, usize) {
+    match answer {
+        Value::Array(parts) => match parts.as_slice() {
+            [Value::Int(first), Value::Int(second), Value::Int(busy)] => {
+                (Some((*first, *second)), usize::try_from(*busy).unwrap_or_default())
+            }
+            _ => (pair(answer), 0),
+        },
+        _ => (None, 0),
+    }
+}
+
 fn pair(answer: &Value) -> Option<(i64, i64)> {
     match answer {
         Value::Array(parts) => match parts.as_slice() {
@@ -223,7 +254,10 @@ mod tests {
         assert_eq!(attempt("s", with_token).unwrap(), granted(1, Some(33)));
         let busy = |ms| Attempt::Busy {
             retry_after: Duration::from_millis(ms),
+            busy: 0,
         };
+        let second = Value::Array(vec![Value::Int(0), Value::Int(9), Value::Int(1)]);
+        assert!(matches!(attempt("s", second).unwrap(), Attempt::Busy { busy: 1, .. }));
         assert_eq!(read(0, 250), busy(250));
         assert_eq!(read(0, 0), busy(1), "a TTL of 0 means: ask again");
         assert_eq!(read(0, -2), busy(1));

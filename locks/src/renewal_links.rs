@@ -21,8 +21,8 @@ use crate::watchdog::answers;
 /// A renewal script over some locks, on its way.
 pub(crate) struct Batch {
     pub(crate) call: Call,
-    /// Whose attempt it carries, in the order of the script.
-    pub(crate) attempts: Vec<(HolderId, u64)>,
+    /// Whose attempt it carries, in the order of the script, and of how many locks.
+    pub(crate) attempts: Vec<(HolderId, u64, usize)>,
     /// How long an answer is of use.
     pub(crate) listen: Duration,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Batch {
 pub(crate) struct Outcome {
     link: usize,
     answered: bool,
-    pub(crate) attempts: Vec<(HolderId, u64)>,
+    pub(crate) attempts: Vec<(HolderId, u64, usize)>,
     pub(crate) answers: Vec<Answer>,
 }
 
@@ -130,7 +130,7 @@ async fn run(slot: &Mutex<Option<Link>>, address: &Address, batch: &Batch) -> Re
     match link.run(&batch.call).await {
         Ok(reply) => {
             let nonsense = || FailureCause::Refused("an answer that makes no sense".into());
-            answers(reply, batch.attempts.len()).ok_or_else(nonsense)
+            answers(reply, batch.attempts.iter().map(|(.., locks)| *locks)).ok_or_else(nonsense)
         }
         Err(error) => Err(cause(error)),
     }

@@ -236,6 +236,11 @@ impl Wakeup {
         .await;
     }
 
+    /// Whether it waits on this channel.
+    pub(crate) fn is_on(&self, channel: &Channel) -> bool {
+        self.channel == *channel
+    }
+
     /// Takes the wake-up: an attempt follows. One that is not taken is passed on when the waiter leaves.
     pub(crate) fn take(&self) {
         self.waiter.woken.store(false, Ordering::Release);

@@ -200,7 +200,7 @@ impl Loop {
 
     fn settle(&mut self, outcome: Outcome) {
         self.links.heard(&outcome);
-        for ((holder, number), answer) in outcome.attempts.into_iter().zip(outcome.answers) {
+        for ((holder, number, _), answer) in outcome.attempts.into_iter().zip(outcome.answers) {
             self.step(&holder, Event::Answered { number, answer });
         }
     }
@@ -296,37 +296,54 @@ impl Loop {
             }
         }
         let same_lease = outbox.chunk_by(|(_, _, one), (_, _, other)| one == other);
-        for batch in same_lease.flat_map(|same| same.chunks(MOST_IN_A_BATCH)) {
-            let Some((first, _, lease)) = batch.first() else {
-                continue;
-            };
-            let named: Vec<Renewable> = batch
-                .iter()
-                .map(|(hold, ..)| hold.mode.renewal(&hold.holder, hold.leases()))
-                .collect();
-            let locks: Vec<_> = batch
-                .iter()
-                .zip(&named)
-                .map(|((hold, ..), Renewable { field, hold_keys })| {
-                    let hash = std::iter::once(hold.mode.name().as_bytes());
-                    let keys = hash.chain(hold_keys.iter().map(Vec::as_slice)).collect();
-                    (keys, vec![Value::Bytes(field), Value::Number(hold_keys.len() as u64)])
-                })
-                .collect();
-            let call = RENEW.call(
-                [&keys::guard(first.mode.name())],
-                [Value::Number(crate::options::lease_millis(*lease))],
-                &locks,
-            );
-            self.links.send(Batch {
-                call,
-                attempts: batch
-                    .iter()
-                    .map(|(hold, attempt, _)| (hold.holder.clone(), attempt.number))
-                    .collect(),
-                listen: *lease,
-            });
+        for same in same_lease {
+            let mut batch = Vec::new();
+            let mut weight = 0;
+            for (hold, attempt, _) in same {
+                let named = hold.mode.renewal(&hold.holder, hold.leases());
+                let more: usize = named.iter().map(|renewable| 1 + renewable.hold_keys.len()).sum();
+                if weight + more > MOST_IN_A_BATCH && !batch.is_empty() {
+                    self.links.send(batch_of(&std::mem::take(&mut batch), same[0].2));
+                    weight = 0;
+                }
+                weight += more;
+                batch.push((hold.holder.clone(), attempt.number, named));
+            }
+            self.links.send(batch_of(&batch, same[0].2));
         }
+    }
+}
+
+/// One attempt of a hold, and what it renews.
+type Due = (HolderId, u64, Vec<Renewable>);
+
+/// A script over these holds.
+fn batch_of(due: &[Due], lease: Duration) -> Batch {
+    let named = due.iter().flat_map(|(_, _, named)| named);
+    let locks: Vec<_> = named
+        .clone()
+        .map(|renewable| {
+            let hash = std::iter::once(renewable.key.as_bytes());
+            let keys: Vec<&[u8]> = hash.chain(renewable.hold_keys.iter().map(Vec::as_slice)).collect();
+            let args = vec![
+                Value::Bytes(&renewable.field),
+                Value::Number(renewable.hold_keys.len() as u64),
+            ];
+            (keys, args)
+        })
+        .collect();
+    let guard = named
+        .clone()
+        .next()
+        .map(|first| keys::guard(&first.key))
+        .unwrap_or_default();
+    Batch {
+        call: RENEW.call([&guard], [Value::Number(crate::options::lease_millis(lease))], &locks),
+        attempts: due
+            .iter()
+            .map(|(holder, number, named)| (holder.clone(), *number, named.len()))
+            .collect(),
+        listen: lease,
     }
 }
 
@@ -340,23 +357,62 @@ impl Drop for Loop {
     }
 }
 
-/// How the answers of a batch read, one for each lock.
-pub(crate) fn answers(reply: redis::Value, locks: usize) -> Option<Vec<Answer>> {
+/// How the answers of a batch read: one a hold, of so many results each. The worst of a hold's results is its answer.
+pub(crate) fn answers(reply: redis::Value, holds: impl Iterator<Item = usize>) -> Option<Vec<Answer>> {
     let redis::Value::Array(results) = reply else {
         return None;
     };
-    let read = results.into_iter().map(|result| match result {
-        redis::Value::Int(1) => Some(Answer::Yes),
-        redis::Value::Int(0) => Some(Answer::No),
-        redis::Value::Int(2) => Some(Answer::Clobbered),
-        redis::Value::Int(3) => Some(Answer::Failed(FailureCause::Refused("NOPERM".into()))),
-        _ => None,
-    });
-    read.collect::<Option<Vec<_>>>()
-        .filter(|answers| answers.len() == locks)
+    let mut results = results.into_iter();
+    let of_hold = |locks| {
+        let mut codes = results.by_ref().take(locks).map(|result| match result {
+            redis::Value::Int(code) => Some(code),
+            _ => None,
+        });
+        let codes: Vec<i64> = codes.by_ref().collect::<Option<_>>()?;
+        if codes.len() != locks {
+            return None;
+        }
+        match codes {
+            codes if codes.contains(&2) => Some(Answer::Clobbered),
+            codes if codes.contains(&0) => Some(Answer::No),
+            codes if codes.contains(&3) => Some(Answer::Failed(FailureCause::Refused("NOPERM".into()))),
+            codes => codes.iter().all(|code| *code == 1).then_some(Answer::Yes),
+        }
+    };
+    holds.map(of_hold).collect()
 }
 
 /// More in one script gains nothing and keeps other commands waiting: 100 take 0.7-1.5 ms (shared/design/PROTOCOL.md).
 const MOST_IN_A_BATCH: usize = 100;
 /// After a suspend the deadlines are looked at again within this time.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(codes: &[i64], holds: &[usize]) -> Option<Vec<Answer>> {
+        let reply = redis::Value::Array(codes.iter().copied().map(redis::Value::Int).collect());
+        answers(reply, holds.iter().copied())
+    }
+
+    #[test]
+    fn a_hold_of_several_locks_is_only_as_good_as_its_worst() {
+        let refused = || Answer::Failed(FailureCause::Refused("NOPERM".into()));
+        assert_eq!(
+            read(&[1, 0, 2, 3, 1, 1, 1, 0, 1, 2], &[1, 1, 1, 1, 2, 2, 2]),
+            Some(vec![
+                Answer::Yes,
+                Answer::No,
+                Answer::Clobbered,
+                refused(),
+                Answer::Yes,
+                Answer::No,
+                Answer::Clobbered
+            ])
+        );
+        assert_eq!(read(&[1], &[1, 1]), None, "too few answers are none");
+        assert_eq!(read(&[7], &[1]), None);
+        assert_eq!(answers(redis::Value::Nil, std::iter::once(1)), None);
+    }
+}

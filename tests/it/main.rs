@@ -4,6 +4,7 @@ mod cancel; // a future dropped at any await leaves nothing behind
 mod faults; // each fault takes effect, tells when, and heals
 mod harness; // the load tool from the outside: its exit codes, its processes, its report
 mod lost_replies; // what may have run, and may still run later, harms nobody
+mod multi; // several locks as one, all or none
 mod outage; // Redis dies, falls silent, comes back
 mod owner; // who is who: owners are explicit, a stale one harms nobody
 mod proxy; // what a leg of the proxy does in each of its modes

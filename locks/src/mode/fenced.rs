@@ -47,8 +47,8 @@ impl Mode for Fenced {
         self.lock.release(holder, count)
     }
 
-    fn wake(&self, holder: &HolderId) -> Wake {
-        self.lock.wake(holder)
+    fn wake(&self, holder: &HolderId, busy: usize) -> Wake {
+        self.lock.wake(holder, busy)
     }
 }
 

@@ -81,15 +81,15 @@ impl Mode for Read {
         )
     }
 
-    fn wake(&self, _holder: &HolderId) -> Wake {
+    fn wake(&self, _holder: &HolderId, _busy: usize) -> Wake {
         Wake::Channel(self.channel.clone())
     }
 
-    fn renewal(&self, holder: &HolderId, count: u32) -> Renewable {
-        Renewable {
-            field: holder.as_bytes().to_vec(),
+    fn renewal(&self, holder: &HolderId, count: u32) -> Vec<Renewable> {
+        vec![Renewable {
             hold_keys: (1..=count).map(|n| hold_key(&self.stem, holder, n)).collect(),
-        }
+            ..Renewable::hash(&self.name, holder.as_bytes().to_vec())
+        }]
     }
 
     /// Readers let each other in, so none needs to wait for the one in front.
@@ -138,15 +138,12 @@ impl Mode for Write {
         )
     }
 
-    fn wake(&self, _holder: &HolderId) -> Wake {
+    fn wake(&self, _holder: &HolderId, _busy: usize) -> Wake {
         Wake::Channel(self.channel.clone())
     }
 
-    fn renewal(&self, holder: &HolderId, _count: u32) -> Renewable {
-        Renewable {
-            field: writer_field(holder),
-            hold_keys: Vec::new(),
-        }
+    fn renewal(&self, holder: &HolderId, _count: u32) -> Vec<Renewable> {
+        vec![Renewable::hash(&self.name, writer_field(holder))]
     }
 
     /// A reader that asks for the write lock would wait for itself.
@@ -183,7 +180,7 @@ mod tests {
             lock.release(&holder, 0).words(),
             ["2", "n", "{n}", &holder.to_string(), "0", "redisson_rwlock:{n}"]
         );
-        let keys = lock.renewal(&holder, 2).hold_keys;
+        let keys = lock.renewal(&holder, 2).remove(0).hold_keys;
         assert_eq!((keys.len(), keys[1].as_slice()), (2, key.as_bytes()));
     }
 
@@ -196,6 +193,6 @@ mod tests {
             lock.release(&holder, 1).words(),
             ["1", "a{b}", &field, "1", "redisson_rwlock:a{b}"]
         );
-        assert_eq!(lock.renewal(&holder, 1).field, field.as_bytes());
+        assert_eq!(lock.renewal(&holder, 1)[0].field, field.as_bytes());
     }
 }

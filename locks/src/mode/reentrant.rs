@@ -54,7 +54,7 @@ impl Mode for Reentrant {
         )
     }
 
-    fn wake(&self, _holder: &HolderId) -> Wake {
+    fn wake(&self, _holder: &HolderId, _busy: usize) -> Wake {
         Wake::Channel(self.channel.clone())
     }
 }

@@ -38,7 +38,7 @@ impl Mode for Spin {
         self.lock.release(holder, count)
     }
 
-    fn wake(&self, _holder: &HolderId) -> Wake {
+    fn wake(&self, _holder: &HolderId, _busy: usize) -> Wake {
         Wake::Poll
     }
 }

@@ -1,0 +1,120 @@
+//! Several reentrant locks of one Redis held as one: all or none, in one script. Each of them is an ordinary lock to everybody else.
+
+use crate::keys::{Channel, LockName, wake_channel};
+use crate::kind::LockKind;
+use crate::mode::{Ask, Mode, Renewable, Wake};
+use crate::options::lease_millis;
+use crate::owner::HolderId;
+use crate::script::{Call, MULTI_ACQUIRE, MULTI_RELEASE, Value};
+
+/// The keys of several locks.
+#[derive(Clone, Debug)]
+pub struct Multi {
+    /// All names, for messages and as the place to wait for all of them.
+    joined: LockName,
+    names: Vec<LockName>,
+    channels: Vec<Channel>,
+}
+
+impl Multi {
+    /// The locks of these names; one that is given twice is taken once.
+    pub(crate) fn new(names: impl IntoIterator<Item = LockName>) -> Self {
+        let mut names: Vec<LockName> = names.into_iter().collect();
+        names.sort();
+        names.dedup();
+        // An empty name among them makes the whole empty, which is refused before anything is sent.
+        let joined = match names.iter().any(LockName::is_empty) {
+            true => Vec::new(),
+            false => names
+                .iter()
+                .map(LockName::as_bytes)
+                .collect::<Vec<_>>()
+                .join(&b", "[..]),
+        };
+        Multi {
+            joined: joined.into(),
+            channels: names.iter().map(wake_channel).collect(),
+            names,
+        }
+    }
+
+    fn keys(&self) -> Vec<&[u8]> {
+        self.names.iter().map(LockName::as_bytes).collect()
+    }
+}
+
+impl Mode for Multi {
+    fn kind(&self) -> LockKind {
+        LockKind::Multi
+    }
+
+    fn name(&self) -> &LockName {
+        &self.joined
+    }
+
+    fn acquire(&self, ask: &Ask<'_>) -> Call {
+        let args = [
+            Value::Bytes(ask.holder.as_bytes()),
+            Value::Number(ask.count.into()),
+            Value::Number(lease_millis(ask.lease)),
+        ];
+        MULTI_ACQUIRE.call([], args, &[(self.keys(), Vec::new())])
+    }
+
+    fn release(&self, holder: &HolderId, count: u32) -> Call {
+        let args = [Value::Bytes(holder.as_bytes()), Value::Number(count.into())];
+        let channels = self
+            .channels
+            .iter()
+            .map(|channel| Value::Bytes(channel.as_bytes()))
+            .collect();
+        MULTI_RELEASE.call([], args, &[(self.keys(), channels)])
+    }
+
+    fn wake(&self, _holder: &HolderId, busy: usize) -> Wake {
+        match self.channels.get(busy) {
+            Some(channel) => Wake::Channel(channel.clone()),
+            None => Wake::Poll,
+        }
+    }
+
+    fn renewal(&self, holder: &HolderId, _count: u32) -> Vec<Renewable> {
+        let hash = |name: &LockName| Renewable::hash(name, holder.as_bytes().to_vec());
+        self.names.iter().map(hash).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::owner::HolderIds;
+
+    #[test]
+    fn names_are_taken_in_one_order_and_each_once() {
+        let lock = Multi::new(["b", "a", "b"].map(LockName::from));
+        let holder = HolderIds::new().next();
+        let id = holder.to_string();
+        let ask = Ask {
+            holder: &holder,
+            count: 1,
+            lease: Duration::from_secs(1),
+            beside: None,
+        };
+        assert_eq!(lock.acquire(&ask).words(), ["2", "a", "b", &id, "1", "1000"]);
+        let channels = ["redisson_lock__channel:{a}", "redisson_lock__channel:{b}"];
+        assert_eq!(
+            lock.release(&holder, 0).words(),
+            [&["2", "a", "b", &id, "0"][..], &channels[..]].concat()
+        );
+        assert_eq!(lock.renewal(&holder, 1).len(), 2);
+        assert_eq!(lock.name().to_string(), "a, b");
+    }
+
+    #[test]
+    fn no_names_or_an_empty_one_are_an_empty_name() {
+        assert!(Multi::new([]).name().is_empty());
+        assert!(Multi::new(["a", ""].map(LockName::from)).name().is_empty());
+    }
+}
