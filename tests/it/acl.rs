@@ -11,13 +11,15 @@ use leasehold::{
 use leasehold_bench::proxy::{Mode, Proxy};
 use leasehold_bench::servers::RedisServer;
 use tests::switchboard::Switchboard;
-use tests::{LONG, WATCHDOG, channels, eventually_async, fresh_server, holders, is_idle, keys, pttl, query, script_calls};
+use tests::{
+    LONG, WATCHDOG, channels, eventually_async, fresh_server, holders, is_idle, keys, pttl, query, script_calls,
+};
 use tokio::task::JoinHandle;
 
 /// All that the library needs, on Redis 7.0: the commands it sends, those of its scripts, and the channels of its wake-ups.
 const LEAST_RIGHTS: &str = "+evalsha +eval +client|id +client|kill +info +subscribe +unsubscribe +publish \
-     +hset +hget +hdel +hexists +hgetall +pttl +pexpire +del +type +incr +set +time \
-     &redisson_lock__channel:*";
+     +hset +hget +hdel +hexists +hlen +hgetall +exists +pttl +pexpire +del +type +incr +set +time \
+     &redisson_lock__channel:* &redisson_rwlock:*";
 
 #[tokio::test]
 async fn a_user_with_the_least_rights_can_do_everything() {
@@ -27,7 +29,7 @@ async fn a_user_with_the_least_rights_can_do_everything() {
 #[tokio::test]
 async fn the_least_rights_can_be_narrowed_to_the_keys_of_some_locks() {
     everything_works(&format!(
-        "~order:* ~leasehold_guard:{{order:* ~redisson_lock_token:{{order:* {LEAST_RIGHTS}"
+        "~order:* ~{{order:* ~leasehold_guard:{{order:* ~redisson_lock_token:{{order:* {LEAST_RIGHTS}"
     ))
     .await;
 }
@@ -44,11 +46,31 @@ async fn everything_works(rights: &str) {
     let inner = held.reenter().await.unwrap();
     assert_eq!(inner.release().await.unwrap(), Released::StillHeld(1));
     assert_eq!(held.release().await.unwrap(), Released::Fully);
-    let lease = tokio::time::timeout(LONG, waiting).await.expect("woken by message").unwrap().unwrap();
+    let lease = tokio::time::timeout(LONG, waiting)
+        .await
+        .expect("woken by message")
+        .unwrap()
+        .unwrap();
     assert!(lease.fencing_token().unwrap() > token);
     assert_eq!(lease.release().await.unwrap(), Released::Fully);
     eventually_async(LONG, || channels(&server).is_empty()).await;
     drop(locks.spin("order:7").acquire().await.unwrap());
+
+    // Read and write: a downgrade, two readers, a writer that waits for them.
+    let lock = locks.read_write("order:10");
+    let writing = lock.write().acquire().await.unwrap();
+    let reading = lock.read().acquire().owner(&writing.owner()).await.unwrap();
+    assert_eq!(writing.release().await.unwrap(), Released::Fully);
+    let other = lock.read().acquire().await.unwrap();
+    let waiting = waiter(&server, lock.write().acquire()).await;
+    assert_eq!(other.release().await.unwrap(), Released::Fully);
+    assert_eq!(reading.release().await.unwrap(), Released::Fully);
+    let lease = tokio::time::timeout(LONG, waiting)
+        .await
+        .expect("woken by message")
+        .unwrap()
+        .unwrap();
+    assert_eq!(lease.release().await.unwrap(), Released::Fully);
 
     // Inspect; a forced release wakes too, and is told to the one who releases later.
     let held = locks.reentrant("order:8").acquire().await.unwrap();
@@ -56,36 +78,53 @@ async fn everything_works(rights: &str) {
     assert_eq!(seen.holders[0].id, held.holder().to_string());
     let waiting = waiter(&server, locks.reentrant("order:8").acquire()).await;
     assert!(locks.admin().force_release("order:8").await.unwrap());
-    let lease = tokio::time::timeout(LONG, waiting).await.expect("woken by message").unwrap().unwrap();
+    let lease = tokio::time::timeout(LONG, waiting)
+        .await
+        .expect("woken by message")
+        .unwrap()
+        .unwrap();
     let result = held.release().await;
     assert!(matches!(result, Err(ReleaseError::Lost { .. })), "{result:?}");
     assert_eq!(lease.release().await.unwrap(), Released::Fully);
     assert_eq!(locks.admin().inspect("order:8").await.unwrap(), None);
 
     // Renew, and learn of a loss by it.
-    let renewing = user.client(&server).watchdog_time(WATCHDOG).build().await.unwrap();
+    let renewing = user.client(&server).watchdog_time(2 * WATCHDOG);
+    let renewing = renewing.build().await.unwrap();
     let lease = renewing.reentrant("order:9").acquire().await.unwrap();
     renewed(&lease).await;
+    let reading = renewing.read_write("order:11").read().acquire().await.unwrap();
+    renewed(&reading).await;
+    drop(reading);
     let _: i64 = query(&server, redis::cmd("DEL").arg("order:9"));
     let reason = tokio::time::timeout(LONG, lease.lost()).await.unwrap();
-    assert!(matches!(reason, LostReason::NotOwner | LostReason::DeadlinePassed), "{reason:?}");
+    assert!(
+        matches!(reason, LostReason::NotOwner | LostReason::DeadlinePassed),
+        "{reason:?}"
+    );
     drop(lease);
     eventually_async(LONG, || is_idle(&renewing) && is_idle(&locks)).await;
-    drop((renewing, locks));
+    drop((renewing, lock, locks));
 
     // Be fenced: the server ends a connection that has fallen silent.
     let proxy = Proxy::start(&server).unwrap();
     let (old, new) = (proxy.leg().unwrap(), proxy.leg().unwrap());
     let board = Switchboard::new(&old);
     let url = board.url().replace("redis://", "redis://worker:secret@");
-    let locks = Locks::builder().standalone(&url).watchdog_time(10 * LONG).command_timeout(BRIEFLY);
+    let locks = Locks::builder()
+        .standalone(&url)
+        .watchdog_time(10 * LONG)
+        .command_timeout(BRIEFLY);
     let locks = locks.build().await.unwrap();
     eventually_async(LONG, || connections(&server).len() == 1).await;
     let silent = connections(&server);
     old.switch(Mode::Swallow).unwrap();
     board.lead_to(&new);
     let lease = locks.reentrant("order:7").acquire().await.unwrap();
-    assert!(!connections(&server).contains(&silent[0]), "what it sent there can still be run");
+    assert!(
+        !connections(&server).contains(&silent[0]),
+        "what it sent there can still be run"
+    );
     drop(lease);
     eventually_async(LONG, || is_idle(&locks)).await;
 
@@ -95,32 +134,83 @@ async fn everything_works(rights: &str) {
 
 #[tokio::test]
 async fn a_user_who_may_not_expire_keys_leaves_no_lock_without_an_end() {
-    refused_and_nothing_left("~* &* +@all -pexpire", |locks| locks.reentrant("n").acquire()).await;
-    refused_and_nothing_left("~* &* +@all -pexpire", |locks| locks.fenced("n").acquire()).await;
+    nothing_is_left("-pexpire", |locks| locks.reentrant("n").acquire()).await;
+    nothing_is_left("-pexpire", |locks| locks.fenced("n").acquire()).await;
+    nothing_is_left("-pexpire", |locks| locks.read_write("n").read().acquire()).await;
+    nothing_is_left("-pexpire", |locks| locks.read_write("n").write().acquire()).await;
 }
 
 #[tokio::test]
 async fn a_user_who_may_neither_expire_nor_delete_keys_leaves_no_lock_without_an_end() {
-    refused_and_nothing_left("~* &* +@all -pexpire -del", |locks| locks.reentrant("n").acquire()).await;
+    nothing_is_left("-pexpire -del", |locks| locks.reentrant("n").acquire()).await;
+    nothing_is_left("-pexpire -del", |locks| locks.read_write("n").read().acquire()).await;
+    nothing_is_left("-pexpire -del", |locks| locks.read_write("n").write().acquire()).await;
 }
 
 #[tokio::test]
 async fn a_user_who_may_not_count_tokens_leaves_no_lock_behind() {
-    refused_and_nothing_left("~* &* +@all -incr", |locks| locks.fenced("n").acquire()).await;
-    refused_and_nothing_left("~* &* +@all -set", |locks| locks.fenced("n").acquire()).await;
-    refused_and_nothing_left("~* &* +@all -time", |locks| locks.fenced("n").acquire()).await;
+    for denied in ["-incr", "-set", "-time"] {
+        nothing_is_left(denied, |locks| locks.fenced("n").acquire()).await;
+    }
 }
 
-async fn refused_and_nothing_left(rights: &str, acquire: impl Fn(&Locks) -> Acquire) {
+#[tokio::test]
+async fn a_user_who_may_not_make_hold_keys_leaves_no_lock_without_an_end() {
+    nothing_is_left("-set", |locks| locks.read_write("n").read().acquire()).await;
+    nothing_is_left("-pttl", |locks| locks.read_write("n").read().acquire()).await;
+}
+
+async fn nothing_is_left(denied: &str, acquire: impl Fn(&Locks) -> Acquire) {
     let server = fresh_server();
-    let locks = User::new(&server, rights).lasting(&server).await;
+    let locks = User::new(&server, &format!("~* &* +@all {denied}"))
+        .lasting(&server)
+        .await;
     let error = acquire(&locks).await.unwrap_err();
     assert!(
-        matches!(&error, AcquireError::Refused { source: CallError::Denied { .. }, .. }),
-        "{rights}: {error:?}"
+        matches!(
+            &error,
+            AcquireError::Refused {
+                source: CallError::Denied { .. },
+                ..
+            }
+        ),
+        "{denied}: {error:?}"
     );
     eventually_async(LONG, || is_idle(&locks)).await;
-    assert_eq!(pttl(&server, "n"), -2, "{rights}: {:?}", holders(&server, "n"));
+    assert_eq!(pttl(&server, "n"), -2, "{denied}: {:?}", holders(&server, "n"));
+}
+
+/// Whatever a script may not do in the middle.
+#[tokio::test]
+async fn no_two_missing_rights_leave_a_lock_without_an_end() {
+    let server = fresh_server();
+    let user = User::new(&server, "~* &* +@all");
+    let locks = user.lasting(&server).await;
+    let commands = LEAST_RIGHTS
+        .split_whitespace()
+        .filter_map(|right| right.strip_prefix('+'));
+    let commands: Vec<&str> = commands.collect();
+    let lock = locks.read_write("n");
+    let acquires: [&dyn Fn() -> Acquire; 4] = [
+        &|| locks.reentrant("n").acquire(),
+        &|| locks.fenced("n").acquire(),
+        &|| lock.read().acquire(),
+        &|| lock.write().acquire(),
+    ];
+    for (kind, acquire) in acquires.iter().enumerate() {
+        for (index, first) in commands.iter().enumerate() {
+            for second in &commands[index..] {
+                user.change(&server, &format!("+@all -{first} -{second}"));
+                let result = acquire().wait_limit(Duration::ZERO).await;
+                let told = format!("kind {kind} without {first} and {second}: {result:?}");
+                drop(result);
+                eventually_async(LONG, || is_idle(&locks)).await;
+                assert_ne!(pttl(&server, "n"), -1, "{told}");
+                user.change(&server, "+@all");
+                let _: () = query(&server, redis::cmd("FLUSHALL").arg("SYNC"));
+            }
+        }
+    }
 }
 
 /// No matter of rights, but refused in the same place.
@@ -128,7 +218,10 @@ async fn refused_and_nothing_left(rights: &str, acquire: impl Fn(&Locks) -> Acqu
 async fn a_fenced_acquire_whose_counter_is_no_number_leaves_no_lock_behind() {
     let server = fresh_server();
     let locks = User::new(&server, "~* &* +@all").lasting(&server).await;
-    let _: i64 = query(&server, redis::cmd("LPUSH").arg("redisson_lock_token:{n}").arg("no number"));
+    let _: i64 = query(
+        &server,
+        redis::cmd("LPUSH").arg("redisson_lock_token:{n}").arg("no number"),
+    );
     let error = locks.fenced("n").acquire().await.unwrap_err();
     assert!(matches!(error, AcquireError::Refused { .. }), "{error:?}");
     eventually_async(LONG, || is_idle(&locks)).await;
@@ -143,15 +236,22 @@ async fn a_user_without_channels_frees_its_locks_and_its_waiters_get_in() {
     let held = holding.reentrant("n").acquire().await.unwrap();
     let waiting = asking(&server, locks.reentrant("n").acquire()).await;
     assert_eq!(held.release().await.unwrap(), Released::Fully);
-    let lease = tokio::time::timeout(LONG, waiting).await.expect("it asks from time to time");
+    let lease = tokio::time::timeout(LONG, waiting)
+        .await
+        .expect("it asks from time to time");
     let lease = lease.unwrap().unwrap();
     let waiting = asking(&server, holding.reentrant("n").acquire()).await;
     assert!(locks.admin().force_release("n").await.unwrap());
-    let next = tokio::time::timeout(LONG, waiting).await.expect("it asks from time to time");
+    let next = tokio::time::timeout(LONG, waiting)
+        .await
+        .expect("it asks from time to time");
     let next = next.unwrap().unwrap();
     assert_eq!(holders(&server, "n"), [(next.holder().to_string(), "1".to_owned())]);
     drop((lease, next));
-    eventually_async(LONG, || keys(&server).is_empty() && is_idle(&locks) && is_idle(&holding)).await;
+    eventually_async(LONG, || {
+        keys(&server).is_empty() && is_idle(&locks) && is_idle(&holding)
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -162,7 +262,9 @@ async fn a_user_who_may_not_subscribe_waits_by_asking() {
     let held = locks.reentrant("n").acquire().await.unwrap();
     let waiting = asking(&server, locks.reentrant("n").acquire()).await;
     assert_eq!(held.release().await.unwrap(), Released::Fully);
-    let lease = tokio::time::timeout(LONG, waiting).await.expect("it asks from time to time");
+    let lease = tokio::time::timeout(LONG, waiting)
+        .await
+        .expect("it asks from time to time");
     assert_eq!(lease.unwrap().unwrap().release().await.unwrap(), Released::Fully);
     eventually_async(LONG, || is_idle(&locks)).await;
 }
@@ -177,8 +279,16 @@ async fn a_refused_renewal_is_not_taken_for_a_clobbered_key() {
         let mut states = lease.state();
         user.change(&server, denied);
         let at_risk = states.wait_for(|state| matches!(state, LeaseState::AtRisk { .. }));
-        match tokio::time::timeout(LONG, at_risk).await.unwrap().map(|state| state.clone()) {
-            Ok(LeaseState::AtRisk { cause, .. }) => assert_eq!(cause, FailureCause::Refused("NOPERM".into()), "{denied}"),
+        match tokio::time::timeout(LONG, at_risk)
+            .await
+            .unwrap()
+            .map(|state| state.clone())
+        {
+            // On a busy machine the answer can be late.
+            Ok(LeaseState::AtRisk { cause, .. }) => assert!(
+                cause == FailureCause::Refused("NOPERM".into()) || cause == FailureCause::Unanswered,
+                "{denied}: {cause:?}"
+            ),
             other => panic!("{denied}: {other:?}"),
         }
         let reason = tokio::time::timeout(LONG, lease.lost()).await.unwrap();
@@ -196,7 +306,13 @@ async fn a_release_that_is_refused_says_so() {
         user.change(&server, denied);
         let result = lease.release().await;
         assert!(
-            matches!(&result, Err(ReleaseError::Refused { source: CallError::Denied { .. }, .. })),
+            matches!(
+                &result,
+                Err(ReleaseError::Refused {
+                    source: CallError::Denied { .. },
+                    ..
+                })
+            ),
             "{denied}: {result:?}"
         );
         assert!(pttl(&server, "n") > 0, "{denied}");
@@ -266,7 +382,11 @@ async fn a_user_who_may_not_fence_works_all_the_same() {
         let inner = held.reenter().await.unwrap();
         assert_eq!(inner.release().await.unwrap(), Released::StillHeld(1), "{denied}");
         assert_eq!(held.release().await.unwrap(), Released::Fully, "{denied}");
-        let lease = tokio::time::timeout(LONG, waiting).await.expect("it is woken").unwrap().unwrap();
+        let lease = tokio::time::timeout(LONG, waiting)
+            .await
+            .expect("it is woken")
+            .unwrap()
+            .unwrap();
         assert_eq!(lease.release().await.unwrap(), Released::Fully, "{denied}");
         eventually_async(LONG, || is_idle(&locks)).await;
     }
@@ -328,7 +448,10 @@ async fn renewed(lease: &Lease) {
 fn connections(server: &RedisServer) -> Vec<String> {
     let list: String = query(server, redis::cmd("CLIENT").arg("LIST"));
     let workers = list.lines().filter(|line| line.contains(" user=worker "));
-    workers.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+    workers
+        .filter_map(|line| line.split(' ').next())
+        .map(str::to_owned)
+        .collect()
 }
 
 /// A time limit that a test waits for.

@@ -1,5 +1,6 @@
 //! Everything that needs a real redis-server, in one binary.
 
+mod acl; // what a user may not do is told, harms nobody and leaves nothing behind
 mod cancel; // a future dropped at any await leaves nothing behind
 mod faults; // each fault takes effect, tells when, and heals
 mod harness; // the load tool from the outside: its exit codes, its processes, its report
@@ -8,6 +9,7 @@ mod multi; // several locks as one, all or none
 mod outage; // Redis dies, falls silent, comes back
 mod owner; // who is who: owners are explicit, a stale one harms nobody
 mod proxy; // what a leg of the proxy does in each of its modes
+mod races; // two steps that cross, and what stays behind when somebody leaves
 mod read_write; // many readers or one writer, each hold with a life of its own
 mod reentrant; // what the reentrant lock writes, reads and publishes
 mod servers; // servers of our own end with their owner

@@ -100,12 +100,24 @@ async fn a_re_entry_granted_after_the_loss_was_told_is_refused_and_taken_back() 
     let inner = lease.reenter().lease_time(10 * LONG);
     leg.switch(Mode::HoldReplies).unwrap();
     let inner = tokio::spawn(inner.into_future());
-    eventually_async(LONG, || holders(&server, "n") == [(lease.holder().to_string(), "2".into())]).await;
+    eventually_async(LONG, || {
+        holders(&server, "n") == [(lease.holder().to_string(), "2".into())]
+    })
+    .await;
     let reason = tokio::time::timeout(LONG, lease.lost()).await.unwrap();
     assert_eq!(reason, LostReason::DeadlinePassed);
     leg.switch(Mode::Pass).unwrap();
     let error = inner.await.unwrap().unwrap_err();
-    assert!(matches!(&error, AcquireError::Lost { reason: LostReason::DeadlinePassed, .. }), "{error:?}");
+    assert!(
+        matches!(
+            &error,
+            AcquireError::Lost {
+                reason: LostReason::DeadlinePassed,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
     assert!(!lease.is_valid());
     drop(lease);
     eventually_async(LONG, || keys(&server).is_empty() && is_idle(&locks)).await;
@@ -173,7 +185,16 @@ async fn a_hold_that_was_taken_away_is_reported_as_lost_by_each_of_its_releases(
     let _: i64 = query(&server, redis::cmd("DEL").arg("n"));
     for lease in [inner, outer] {
         let result = lease.release().await;
-        assert!(matches!(result, Err(ReleaseError::Lost { reason: LostReason::NotOwner, .. })), "{result:?}");
+        assert!(
+            matches!(
+                result,
+                Err(ReleaseError::Lost {
+                    reason: LostReason::NotOwner,
+                    ..
+                })
+            ),
+            "{result:?}"
+        );
     }
 }
 
@@ -219,8 +240,54 @@ async fn re_entry_without_an_answer(
     let lease = locks.reentrant("n").acquire().await.unwrap();
     way.old.switch(Mode::HoldReplies).unwrap();
     let inner = tokio::spawn(lease.reenter().into_future());
-    eventually_async(LONG, || holders(server, "n") == [(lease.holder().to_string(), "2".into())]).await;
+    eventually_async(LONG, || {
+        holders(server, "n") == [(lease.holder().to_string(), "2".into())]
+    })
+    .await;
     (way, locks, lease, inner)
+}
+
+#[tokio::test]
+async fn a_re_entry_waits_behind_a_release_no_longer_than_its_limit() {
+    let server = fresh_server();
+    let proxy = Proxy::start(&server).unwrap();
+    let leg = proxy.leg().unwrap();
+    let locks = Locks::builder().standalone(&leg.url()).watchdog_time(10 * LONG);
+    let locks = locks.command_timeout(10 * LONG).build().await.unwrap();
+    let outer = locks.reentrant("n").acquire().await.unwrap();
+    // Makes the script of a release known: what follows is run without an answer.
+    outer.reenter().await.unwrap().release().await.unwrap();
+    let inner = outer.reenter().await.unwrap();
+    leg.switch(Mode::HoldReplies).unwrap();
+    let release = tokio::spawn(inner.release());
+    eventually_async(LONG, || holders(&server, "n") == [held_once(&outer)]).await;
+    let again = outer.reenter().wait_limit(Duration::from_millis(10)).into_future();
+    let result = tokio::time::timeout(LONG, again).await.expect("it has a limit");
+    assert!(matches!(result, Err(AcquireError::Unavailable { .. })), "{result:?}");
+    leg.switch(Mode::Pass).unwrap();
+    assert_eq!(release.await.unwrap().unwrap(), Released::StillHeld(1));
+    assert_eq!(outer.release().await.unwrap(), Released::Fully);
+}
+
+/// They listen on a channel of their own.
+#[tokio::test]
+async fn a_forced_release_wakes_the_waiters_of_a_read_write_lock() {
+    let server = fresh_server();
+    let locks = lasting(&server.url()).await;
+    let lock = locks.read_write("n");
+    for waits in [lock.write().acquire(), lock.read().acquire()] {
+        let held = lock.write().acquire().await.unwrap();
+        let calls = script_calls(&server);
+        let waiting = tokio::spawn(waits.into_future());
+        eventually_async(LONG, || {
+            channels(&server).len() == 1 && script_calls(&server) >= calls + 2
+        })
+        .await;
+        assert!(locks.admin().force_release("n").await.unwrap());
+        let lease = tokio::time::timeout(LONG, waiting).await.expect("woken by message");
+        drop((lease.unwrap().unwrap(), held));
+        eventually_async(LONG, || keys(&server).is_empty() && is_idle(&locks)).await;
+    }
 }
 
 #[tokio::test]
@@ -230,8 +297,9 @@ async fn try_acquires_replace_a_connection_that_has_fallen_silent() {
     let locks = way.client(BRIEFLY).await;
     way.fall_silent();
     let lease = loop {
-        if let Ok(lease) = locks.reentrant("n").try_acquire().await {
-            break lease.expect("nobody holds it for long");
+        // Busy: an attempt before it, whose answer was late, is being given back.
+        if let Ok(Some(lease)) = locks.reentrant("n").try_acquire().await {
+            break lease;
         }
         way.assert_soon();
     };
@@ -281,10 +349,15 @@ async fn a_waiter_whose_connection_has_fallen_silent_gets_in_before_the_lease_of
     let held = lasting(&server.url()).await.reentrant("n").acquire().await.unwrap();
     let calls = script_calls(&server);
     let waiting = tokio::spawn(locks.reentrant("n").acquire().into_future());
-    eventually_async(LONG, || channels(&server).len() == 1 && script_calls(&server) >= calls + 2).await;
+    eventually_async(LONG, || {
+        channels(&server).len() == 1 && script_calls(&server) >= calls + 2
+    })
+    .await;
     way.fall_silent();
     assert_eq!(held.release().await.unwrap(), Released::Fully);
-    let lease = tokio::time::timeout(LONG, waiting).await.expect("it asks from time to time");
+    let lease = tokio::time::timeout(LONG, waiting)
+        .await
+        .expect("it asks from time to time");
     drop(lease.unwrap().unwrap());
 }
 
@@ -450,11 +523,17 @@ async fn a_re_entry_takes_up_a_renewal_that_had_given_up() {
     let locks = locks.build().await.unwrap();
     let lease = locks.reentrant("n").acquire().await.unwrap();
     leg.switch(Mode::Refuse).unwrap();
-    eventually_async(LONG, || heard.count(|kind| matches!(kind, EventKind::RenewalFailed { .. })) > 0).await;
+    eventually_async(LONG, || {
+        heard.count(|kind| matches!(kind, EventKind::RenewalFailed { .. })) > 0
+    })
+    .await;
     leg.switch(Mode::Pass).unwrap();
     let renewals = heard.count(|kind| matches!(kind, EventKind::Renewed { .. }));
     let inner = lease.reenter().await.unwrap();
-    eventually_async(LONG, || heard.count(|kind| matches!(kind, EventKind::Renewed { .. })) > renewals).await;
+    eventually_async(LONG, || {
+        heard.count(|kind| matches!(kind, EventKind::Renewed { .. })) > renewals
+    })
+    .await;
     assert_eq!(*lease.state().borrow(), LeaseState::Held);
     drop((inner, lease));
 }
@@ -464,10 +543,18 @@ async fn a_lease_time_within_the_margin_is_refused() {
     let server = fresh_server();
     let mut policy = RenewalPolicy::deadline();
     policy.margin = Margin::Fixed(Duration::from_secs(5));
-    let locks = settings(&server).watchdog_time(LONG).renewal(policy).build().await.unwrap();
+    let locks = settings(&server)
+        .watchdog_time(LONG)
+        .renewal(policy)
+        .build()
+        .await
+        .unwrap();
     let lock = locks.reentrant("n");
-    let error = lock.acquire().lease_time(Duration::from_secs(5)).await.unwrap_err();
-    assert!(matches!(error, AcquireError::Times(_)), "{error:?}");
+    let acquire = lock.acquire().lease_time(Duration::from_secs(5));
+    let result = tokio::time::timeout(LONG, acquire.into_future())
+        .await
+        .expect("not asked for again and again");
+    assert!(matches!(result, Err(AcquireError::Times(_))), "{result:?}");
     let error = lock.try_acquire().lease_time(Duration::from_secs(4)).await.unwrap_err();
     assert!(matches!(error, AcquireError::Times(_)), "{error:?}");
     assert_eq!(script_calls(&server), 0);
@@ -500,7 +587,9 @@ async fn a_lease_time_shorter_than_an_answer_takes_is_told_and_not_asked_for_for
     let locks = lasting(&leg.url()).await;
     leg.switch(Mode::Delay(Duration::from_millis(200))).unwrap();
     let acquire = locks.reentrant("n").acquire().lease_time(Duration::from_millis(150));
-    let result = tokio::time::timeout(LONG, acquire.into_future()).await.expect("it ends");
+    let result = tokio::time::timeout(LONG, acquire.into_future())
+        .await
+        .expect("it ends");
     assert!(matches!(result, Err(AcquireError::TooLate { .. })), "{result:?}");
     leg.switch(Mode::Pass).unwrap();
     eventually_async(LONG, || keys(&server).is_empty() && is_idle(&locks)).await;
@@ -594,7 +683,12 @@ impl Observer for Heard {
 
 impl Heard {
     fn count(&self, wanted: impl Fn(&EventKind) -> bool) -> usize {
-        self.0.lock().unwrap().iter().filter(|event| wanted(&event.kind)).count()
+        self.0
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|event| wanted(&event.kind))
+            .count()
     }
 
     fn losses(&self) -> usize {
