@@ -191,6 +191,18 @@ pub enum AcquireError {
         /// The lock's name.
         name: String,
     },
+    /// No majority of the nodes granted the lock by the end of the wait. What a minority had granted was given back.
+    #[error("{name} was not to be had on {needed} nodes within {waited:?}: {}", reasons(nodes))]
+    NoQuorum {
+        /// The lock's name.
+        name: String,
+        /// How long the caller waited.
+        waited: Duration,
+        /// How many nodes have to grant it.
+        needed: usize,
+        /// Why each node did not grant it in the last round; `None` if it did.
+        nodes: Vec<Option<String>>,
+    },
     /// A re-entry of a hold that has ended. Nothing was created: release what is left of it and acquire anew.
     #[error("{name} cannot be re-entered: its hold is lost ({reason})")]
     Lost {
@@ -213,10 +225,20 @@ pub enum AcquireError {
     },
 }
 
+fn reasons(nodes: &[Option<String>]) -> String {
+    let reason = |(index, reason): (usize, &Option<String>)| {
+        format!("node {}: {}", index + 1, reason.as_deref().unwrap_or("granted"))
+    };
+    nodes.iter().enumerate().map(reason).collect::<Vec<_>>().join("; ")
+}
+
 impl AcquireError {
     /// Whether the same call may succeed later without anything being changed.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, AcquireError::WaitLimit { .. } | AcquireError::Unavailable { .. })
+        matches!(
+            self,
+            AcquireError::WaitLimit { .. } | AcquireError::Unavailable { .. } | AcquireError::NoQuorum { .. }
+        )
     }
 
     /// Whether an attempt was sent that Redis may have granted, or may yet. It is given back in the background.

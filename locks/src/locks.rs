@@ -123,6 +123,10 @@ impl Locks {
         self.client.ids.client()
     }
 
+    pub(crate) fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+
     /// How much this client keeps at present.
     pub fn stats(&self) -> Stats {
         Stats {

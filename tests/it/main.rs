@@ -9,6 +9,7 @@ mod multi; // several locks as one, all or none
 mod outage; // Redis dies, falls silent, comes back
 mod owner; // who is who: owners are explicit, a stale one harms nobody
 mod proxy; // what a leg of the proxy does in each of its modes
+mod quorum; // a majority of independent masters decides
 mod races; // two steps that cross, and what stays behind when somebody leaves
 mod read_write; // many readers or one writer, each hold with a life of its own
 mod reentrant; // what the reentrant lock writes, reads and publishes
