@@ -13,15 +13,21 @@
 --          {0, retry after ms} busy; {-1, 0} a re-entry whose hold is gone
 local lock, token = KEYS[1], KEYS[2]
 local holder, count, lease_ms = ARGV[1], ARGV[2], ARGV[3]
+-- Asked first: what may not be asked must not fail when the lock is taken already.
+local time = redis.call('TIME')
+local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
+
 local reply = take(lock, holder, count, lease_ms)
 if reply[1] ~= 1 or tonumber(count) > 1 then
     return reply
 end
-local time = redis.call('TIME')
-local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
-local next_token = redis.call('INCR', token)
-if next_token < now_us then
-    next_token = now_us
-    redis.call('SET', token, string.format('%.0f', now_us))
+local next_token = redis.pcall('INCR', token)
+if tonumber(next_token) and next_token < now_us then
+    local set = redis.pcall('SET', token, string.format('%.0f', now_us))
+    next_token = set['ok'] and now_us or set
+end
+if not tonumber(next_token) then
+    undo(lock, holder)
+    return next_token
 end
 return {1, reply[2], next_token}

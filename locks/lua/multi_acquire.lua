@@ -27,7 +27,9 @@ for _, lock in ipairs(KEYS) do
         -- Only an error can come in between: give back what was new.
         if tonumber(count) == 1 then
             for _, taken in ipairs(KEYS) do
-                redis.call('HDEL', taken, holder)
+                if redis.call('HEXISTS', taken, holder) == 1 then
+                    undo(taken, holder)
+                end
             end
         end
         return granted

@@ -23,17 +23,24 @@ if mode == 'write' and not held and redis.call('HEXISTS', lock, writer) == 0 the
     return {0, redis.call('PTTL', lock)}
 end
 
+-- The hold key comes first: if it may not be made, nothing was written.
+if redis.call('PTTL', hold_key) < tonumber(lease_ms) then
+    redis.call('SET', hold_key, '1', 'PX', lease_ms)
+end
 if not mode then
     redis.call('HSET', lock, 'mode', 'read')
 end
 if not held or held < tonumber(count) then
     redis.call('HSET', lock, holder, count)
-    held = tonumber(count)
 end
-keep_hold(lock, hold_key, lease_ms)
-if redis.call('PTTL', lock) < 0 then
-    -- A lock without an end would block everybody for ever.
-    redis.call('DEL', lock, hold_key)
-    return redis.error_reply('NOPERM the lock could not be given an end')
+local limited = 1
+if not mode or redis.call('PTTL', lock) < tonumber(lease_ms) then
+    limited = redis.pcall('PEXPIRE', lock, lease_ms)
 end
-return {1, held}
+if limited ~= 1 then
+    if not mode then
+        undo(lock, 'mode', holder)
+    end
+    return limited
+end
+return {1, math.max(held or 0, tonumber(count))}

@@ -10,6 +10,13 @@ local function wrong_kind()
     return redis.error_reply('WRONGKIND the key holds a lock that is no read-write lock')
 end
 
+-- Takes a new hold back by whatever the user may do: a lock without an end would block everybody for ever.
+local function undo(lock, ...)
+    if redis.pcall('DEL', lock) ~= 1 then
+        redis.pcall('HDEL', lock, ...)
+    end
+end
+
 -- Keeps one read hold alive: its own key, made again if it is missing, and the hash. Shortens nothing.
 local function keep_hold(lock, hold_key, lease_ms)
     if redis.call('PTTL', hold_key) < tonumber(lease_ms) then

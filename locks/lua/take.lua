@@ -7,6 +7,13 @@ local function gone(lock, holder)
     return {-1, 0}
 end
 
+-- Takes a new hold back by whatever the user may do: a lock without an end would block everybody for ever.
+local function undo(lock, holder)
+    if redis.pcall('DEL', lock) ~= 1 then
+        redis.pcall('HDEL', lock, holder)
+    end
+end
+
 local function take(lock, holder, count, lease_ms)
     local ttl = redis.call('PTTL', lock)
     if ttl == -2 then
@@ -16,8 +23,7 @@ local function take(lock, holder, count, lease_ms)
         redis.call('HSET', lock, holder, count)
         local limited = redis.pcall('PEXPIRE', lock, lease_ms)
         if limited ~= 1 then
-            -- A lock without an end would block everybody for ever.
-            redis.call('DEL', lock)
+            undo(lock, holder)
             return limited
         end
         return {1, tonumber(count)}

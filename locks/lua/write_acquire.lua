@@ -17,8 +17,7 @@ if ttl == -2 then
     redis.call('HSET', lock, 'mode', 'write', writer, count)
     local limited = redis.pcall('PEXPIRE', lock, lease_ms)
     if limited ~= 1 then
-        -- A lock without an end would block everybody for ever.
-        redis.call('DEL', lock)
+        undo(lock, 'mode', writer)
         return limited
     end
     return {1, tonumber(count)}

@@ -329,16 +329,23 @@ impl<'a> Joining<'a> {
     /// Asks Redis, and tells when the request left. `None` if the hold was given back before its turn came.
     async fn attempt(&mut self, until: Moment) -> Option<(Result<Attempt, CallError>, Moment)> {
         let hold = self.hold;
-        let _turn = hold.turn.lock().await;
+        let now = clock::now();
+        let Ok(turn) = tokio::time::timeout(until.since(now), hold.turn.lock()).await else {
+            return Some((Err(CallError::Unreachable { source: None }), now));
+        };
         if !self.joined {
             self.joined = hold.join(self.terms.renewed, self.terms.timings);
         }
         if !self.joined {
             return None;
         }
+        if turn.ended.is_some() {
+            return Some((Ok(Attempt::Gone), now));
+        }
         let call = hold.mode.acquire(&Ask {
             holder: &hold.holder,
-            count: hold.leases(),
+            // At least two: it must never be taken for a first acquire, which would take anew what was lost meanwhile.
+            count: hold.leases().max(2),
             lease: self.terms.timings.lease,
             beside: None,
         });

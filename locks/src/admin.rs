@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::Value as Reply;
 
 use crate::error::{AdminError, CallError};
-use crate::keys::{LockName, wake_channel};
+use crate::keys::{LockName, read_write_channel, wake_channel};
 use crate::locks::Client;
 use crate::mode::nonsense;
 use crate::script::{Call, FORCE_RELEASE, INSPECT, Value};
@@ -66,9 +66,12 @@ impl Admin {
             "hash" => {}
             other => return Err(not_a_lock(&name, other)),
         }
-        let holders = fields.chunks_exact(2).map(|pair| Holder {
-            id: text(&pair[0]),
-            count: text(&pair[1]).parse().unwrap_or(0),
+        // The mode of a read-write lock is no holder.
+        let holders = fields.chunks_exact(2).filter_map(|pair| {
+            Some(Holder {
+                id: text(&pair[0]),
+                count: text(&pair[1]).parse().ok()?,
+            })
         });
         Ok(Some(LockInfo {
             holders: holders.collect(),
@@ -88,8 +91,9 @@ impl Admin {
     /// The lock may have been released.
     pub async fn force_release(&self, name: impl Into<LockName>) -> Result<bool, AdminError> {
         let name = name.into();
-        let channel = wake_channel(&name);
-        let call = FORCE_RELEASE.call([name.as_bytes()], [Value::Bytes(channel.as_bytes())]);
+        let (channel, read_write) = (wake_channel(&name), read_write_channel(&name));
+        let channels = [&channel, &read_write].map(|channel| Value::Bytes(channel.as_bytes()));
+        let call = FORCE_RELEASE.call([name.as_bytes()], channels);
         let reply = self.run(&name, "force-released", call).await?;
         let Reply::Array(parts) = &reply else {
             return Err(unreadable(&name, "force-released", &reply));

@@ -299,8 +299,8 @@ pub(crate) struct Hold {
 /// What the operations of one hold need to know of each other.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
-    /// Redis has answered that the hold is gone; nothing of it is sent any more.
-    pub(crate) freed: bool,
+    /// How the hold ended in Redis; nothing of it is sent any more.
+    pub(crate) ended: Option<Outcome>,
     /// Redis was told to give the lock back, and has not answered.
     pub(crate) told_to_free: bool,
 }

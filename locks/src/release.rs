@@ -39,10 +39,10 @@ impl Release {
     pub(crate) async fn attempt(&mut self) -> Result<Outcome, CallError> {
         let hold = self.hold.clone();
         let mut turn = hold.turn.lock().await;
-        if turn.freed {
-            // Another lease of this hold, given back at the same time, has done it for all.
+        if let Some(ended) = turn.ended {
+            // Another lease of this hold, given back at the same time, has found it out for all.
             self.done = true;
-            return Ok(Outcome::Left(0));
+            return Ok(ended);
         }
         let count = hold.leases();
         let call = hold.mode.release(&hold.holder, count);
@@ -58,15 +58,18 @@ impl Release {
         // What cannot be repeated with success is over as well: the lock ends with its lease time.
         self.done = !result.as_ref().is_err_and(CallError::is_retryable);
         let given = result?;
-        turn.freed = matches!(given, Given::Left { count: 0, .. } | Given::Missing);
         if let Given::Left { count: 0, heard } = given {
             hold.let_others_know(heard);
         }
-        Ok(match given {
+        let outcome = match given {
             Given::Left { count, .. } => Outcome::Left(count),
             Given::Missing if was_told => Outcome::MissingAfterRepeat,
             Given::Missing => Outcome::Missing,
-        })
+        };
+        if !matches!(outcome, Outcome::Left(1..)) {
+            turn.ended = Some(outcome);
+        }
+        Ok(outcome)
     }
 }
 
