@@ -49,7 +49,11 @@ pub(crate) async fn acquire(
         if client.is_closed() {
             return Err(closed(&*mode));
         }
-        let _ = tokio::time::timeout(patience.left(), queued.let_others_come_first()).await;
+        if !mode.queues() {
+            let _ = tokio::time::timeout(patience.left(), queued.let_others_come_first()).await;
+        }
+        // Only who hears may queue: a waiter that nobody hears counts as dead.
+        attempting.may_queue = mode.queues() && wakeup.as_ref().is_some_and(Wakeup::hears);
         if let Some(wakeup) = &wakeup {
             wakeup.take();
         }
@@ -70,6 +74,7 @@ pub(crate) async fn acquire(
         };
         patience.answered();
         if patience.is_over() {
+            attempting.leave().await;
             return Err(patience.over());
         }
         match mode.wake(attempting.holder(), busy) {
@@ -92,6 +97,7 @@ pub(crate) async fn acquire(
             }
         }
         if patience.is_over() {
+            attempting.leave().await;
             return Err(patience.over());
         }
     }
@@ -210,11 +216,15 @@ struct Attempting<'a> {
     attempts: u32,
     /// An attempt was sent whose outcome is not known.
     unsettled: bool,
+    /// Whether the next attempt may leave this acquire in a queue in Redis.
+    may_queue: bool,
+    /// It may stand in one.
+    in_queue: bool,
 }
 
 impl<'a> Attempting<'a> {
     fn new(client: &Arc<Client>, mode: &Arc<dyn Mode>, terms: &'a Terms) -> Self {
-        let hold = Hold::new(client.clone(), mode.clone(), terms.timings, terms.owner.clone());
+        let hold = Hold::new(client.clone(), mode.clone(), terms);
         let beside = mode.stands_beside();
         Attempting {
             beside: beside.and_then(|part| terms.owner.as_ref()?.hold_of_part(&client.ids, &**mode, part)),
@@ -223,6 +233,8 @@ impl<'a> Attempting<'a> {
             sent: Moment::PAST,
             attempts: 0,
             unsettled: false,
+            may_queue: false,
+            in_queue: false,
         }
     }
 
@@ -255,20 +267,32 @@ impl<'a> Attempting<'a> {
             count: 1,
             lease: self.terms.timings.lease,
             beside: self.beside.as_ref().map(|beside| &beside.holder),
+            may_queue: self.may_queue,
         });
         let was_unsettled = std::mem::replace(&mut self.unsettled, true);
+        self.in_queue |= self.may_queue;
         self.attempts += 1;
         self.sent = clock::now();
         let result = hold.client.connection.run(&call, Some(until)).await;
         let result = result.and_then(|answer| mode::attempt(call.text.name, answer));
         match &result {
             // An earlier attempt without an answer ran before this one, or never will.
-            Ok(_) => self.unsettled = hold.mode.queues(),
+            Ok(_) => self.unsettled = self.in_queue,
             Err(CallError::Unanswered { .. } | CallError::Nonsense { .. }) => {}
             // Not executed, which says nothing of an earlier attempt.
             Err(_) => self.unsettled = was_unsettled,
         }
         result
+    }
+
+    /// Leaves the queue, if it may stand in one, so that nothing is left when the caller is told. What takes longer goes on in the
+    /// background.
+    async fn leave(&mut self) {
+        if std::mem::take(&mut self.in_queue) {
+            self.unsettled = false;
+            let mut release = Release::new(self.hold.clone());
+            let _ = tokio::time::timeout(GRACE, release.attempt()).await;
+        }
     }
 
     fn trusted_until(&self) -> Moment {
@@ -348,6 +372,7 @@ impl<'a> Joining<'a> {
             count: hold.leases().max(2),
             lease: self.terms.timings.lease,
             beside: None,
+            may_queue: false,
         });
         self.attempts += 1;
         let sent = clock::now();

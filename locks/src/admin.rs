@@ -7,10 +7,10 @@ use std::time::Duration;
 use redis::Value as Reply;
 
 use crate::error::{AdminError, CallError};
-use crate::keys::{LockName, read_write_channel, wake_channel};
+use crate::keys::{LockName, fair_queue, fair_scores, fair_stem, read_write_channel, wake_channel};
 use crate::locks::Client;
 use crate::mode::nonsense;
-use crate::script::{Call, FORCE_RELEASE, INSPECT, Value};
+use crate::script::{Call, FAIR_WAKE, FORCE_RELEASE, INSPECT, Value, WAITERS};
 
 /// The operator's view of a Redis with locks.
 #[derive(Clone)]
@@ -36,6 +36,17 @@ pub struct Holder {
     pub id: String,
     /// How many times it is held.
     pub count: u32,
+}
+
+/// One that waits for a fair lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waiter {
+    /// Redis' name for the acquire that waits; the hold will have the same.
+    pub id: String,
+    /// How long it keeps its place without asking again; `None` if nothing says so. Redisson's waiters do not ask: theirs says how
+    /// long they may wait.
+    pub place_left: Option<Duration>,
 }
 
 impl Admin {
@@ -79,6 +90,31 @@ impl Admin {
         }))
     }
 
+    /// Who waits for a fair lock, the first in the queue first; empty if nobody does. Changes nothing, so it may name waiters that
+    /// are dead.
+    ///
+    /// # Errors
+    /// [`AdminError`].
+    ///
+    /// # Cancel safety
+    /// Nothing is left behind.
+    pub async fn waiters(&self, name: impl Into<LockName>) -> Result<Vec<Waiter>, AdminError> {
+        let name = name.into();
+        let call = WAITERS.call([&fair_queue(&name), &fair_scores(&name)], []);
+        let reply = self.run(&name, "inspected", call).await?;
+        let Reply::Array(parts) = &reply else {
+            return Err(unreadable(&name, "inspected", &reply));
+        };
+        let waiters = parts.chunks_exact(2).map(|pair| Waiter {
+            id: text(&pair[0]),
+            place_left: match pair[1] {
+                Reply::Int(left) => u64::try_from(left).ok().map(Duration::from_millis),
+                _ => None,
+            },
+        });
+        Ok(waiters.collect())
+    }
+
     /// Takes the lock away from whoever holds it and wakes a waiter; says whether it was held.
     ///
     /// The holder is told at its next renewal, so two workers can be at work until then. Be sure that the holder is dead, or
@@ -98,10 +134,24 @@ impl Admin {
         let Reply::Array(parts) = &reply else {
             return Err(unreadable(&name, "force-released", &reply));
         };
-        match parts.first().map(text).as_deref() {
-            Some("none") => Ok(false),
-            Some("hash") => Ok(true),
-            other => Err(not_a_lock(&name, other.unwrap_or_default())),
+        let was_held = match parts.first().map(text).as_deref() {
+            Some("none") => false,
+            Some("hash") => true,
+            other => return Err(not_a_lock(&name, other.unwrap_or_default())),
+        };
+        // In a fair lock's queue it is the first one's turn.
+        let wake = FAIR_WAKE.call(
+            [name.as_bytes(), &fair_queue(&name), &fair_scores(&name)],
+            [Value::Bytes(&fair_stem(&name))],
+        );
+        match self.run(&name, "force-released", wake).await {
+            // Who may not touch the queue has no fair locks.
+            Ok(_)
+            | Err(AdminError::Call {
+                source: CallError::Denied { .. },
+                ..
+            }) => Ok(was_held),
+            Err(error) => Err(error),
         }
     }
 

@@ -117,6 +117,26 @@ pub(crate) fn wake_channel(name: &LockName) -> Channel {
     Channel::new(&name.prefixed("redisson_lock__channel"))
 }
 
+/// What the wake channel of every waiter of a fair lock begins with; its holder id follows.
+pub(crate) fn fair_stem(name: &LockName) -> Vec<u8> {
+    [&name.prefixed("redisson_lock__channel")[..], b":"].concat()
+}
+
+/// The channel on which one waiter of a fair lock is woken.
+pub(crate) fn fair_channel(stem: &[u8], holder: &HolderId) -> Channel {
+    Channel::new(&[stem, holder.as_bytes()].concat())
+}
+
+/// The queue of a fair lock: the list of its waiters.
+pub(crate) fn fair_queue(name: &LockName) -> Vec<u8> {
+    name.prefixed("redisson_lock_queue")
+}
+
+/// The sorted set that says when each waiter of a fair lock counts as dead.
+pub(crate) fn fair_scores(name: &LockName) -> Vec<u8> {
+    name.prefixed("redisson_lock_timeout")
+}
+
 /// The counter of a fenced lock: the newest token.
 pub(crate) fn fencing_token(name: &LockName) -> Vec<u8> {
     name.prefixed("redisson_lock_token")
@@ -168,6 +188,17 @@ mod tests {
     fn a_name_with_an_opening_brace_is_left_alone() {
         assert_eq!(channel(b"v{open"), "redisson_lock__channel:v{open");
         assert_eq!(channel(b"x{a}y"), "redisson_lock__channel:x{a}y");
+    }
+
+    #[test]
+    fn the_keys_of_a_fair_lock_share_its_hash_tag() {
+        let name = LockName::from("n");
+        let holder = crate::owner::HolderIds::new().next();
+        assert_eq!(fair_queue(&name), b"redisson_lock_queue:{n}");
+        assert_eq!(fair_scores(&name), b"redisson_lock_timeout:{n}");
+        let channel = fair_channel(&fair_stem(&name), &holder);
+        let expected = format!("redisson_lock__channel:{{n}}:{holder}");
+        assert_eq!(channel.as_bytes(), expected.as_bytes());
     }
 
     #[test]

@@ -9,6 +9,8 @@ use std::str::FromStr;
 pub enum LockKind {
     /// Its owner can acquire it again while holding it.
     Reentrant,
+    /// As reentrant, and its waiters are served in the order in which they came.
+    Fair,
     /// Many readers or one writer.
     ReadWrite,
     /// As reentrant, but its waiters ask at intervals instead of subscribing.
@@ -23,6 +25,7 @@ impl LockKind {
     /// Every kind.
     pub const ALL: &[LockKind] = &[
         LockKind::Reentrant,
+        LockKind::Fair,
         LockKind::ReadWrite,
         LockKind::Spin,
         LockKind::Fenced,
@@ -33,6 +36,7 @@ impl LockKind {
     pub fn name(self) -> &'static str {
         match self {
             LockKind::Reentrant => "reentrant",
+            LockKind::Fair => "fair",
             LockKind::ReadWrite => "read_write",
             LockKind::Spin => "spin",
             LockKind::Fenced => "fenced",
@@ -78,6 +82,9 @@ mod tests {
             assert_eq!(kind.name().parse(), Ok(*kind));
         }
         let error = "fare".parse::<LockKind>().unwrap_err().to_string();
-        assert!(error.contains("reentrant, read_write, spin, fenced, multi"), "{error}");
+        assert!(
+            error.contains("reentrant, fair, read_write, spin, fenced, multi"),
+            "{error}"
+        );
     }
 }

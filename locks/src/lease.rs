@@ -16,6 +16,7 @@ use crate::keys::LockName;
 use crate::lock::Acquire;
 use crate::locks::Client;
 use crate::mode::{Mode, Wake};
+use crate::options::Terms;
 use crate::owner::{HolderId, Owner, lock};
 use crate::policy::Timings;
 use crate::release::{Outcome, Release};
@@ -317,9 +318,10 @@ struct Inner {
 }
 
 impl Hold {
-    pub(crate) fn new(client: Arc<Client>, mode: Arc<dyn Mode>, timings: Timings, owner: Option<Owner>) -> Self {
+    pub(crate) fn new(client: Arc<Client>, mode: Arc<dyn Mode>, terms: &Terms) -> Self {
+        let timings = &terms.timings;
         Hold {
-            holder: client.ids.next(),
+            holder: mode.holder(&client.ids, terms.wait_limit),
             client,
             mode,
             is_told: timings.is_told(),
@@ -327,7 +329,7 @@ impl Hold {
             turn: tokio::sync::Mutex::default(),
             trusted_until: AtomicU64::new(0),
             fencing_token: OnceLock::new(),
-            owner: owner.map_or_else(OnceLock::new, OnceLock::from),
+            owner: terms.owner.clone().map_or_else(OnceLock::new, OnceLock::from),
             inner: Mutex::new(Inner {
                 state: LeaseState::Held,
                 leases: 0,
@@ -421,6 +423,9 @@ impl Hold {
     /// A release was heard by so many subscribers. If some are not of this client, they come first.
     pub(crate) fn let_others_know(&self, heard: u32) {
         let Wake::Channel(channel) = self.mode.wake(&self.holder, 0) else {
+            return;
+        };
+        if self.mode.queues() {
             return;
         };
         let own = u32::from(self.client.wakeups.hears(&channel));

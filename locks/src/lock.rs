@@ -13,7 +13,7 @@ use crate::keys::LockName;
 use crate::kind::LockKind;
 use crate::lease::Lease;
 use crate::locks::Client;
-use crate::mode::{Fenced, Mode, Multi, Reentrant, Spin};
+use crate::mode::{Fair, Fenced, Mode, Multi, Reentrant, Spin};
 use crate::options::AcquireOptions;
 use crate::owner::Owner;
 use crate::policy::RenewalPolicy;
@@ -27,6 +27,8 @@ pub struct Lock<K> {
 
 /// A lock that its owner can acquire again while holding it.
 pub type ReentrantLock = Lock<Reentrant>;
+/// A reentrant lock whose waiters are served in the order in which they came.
+pub type FairLock = Lock<Fair>;
 /// A reentrant lock whose waiters ask at intervals instead of subscribing.
 pub type SpinLock = Lock<Spin>;
 /// A reentrant lock whose leases carry a fencing token.

@@ -11,8 +11,8 @@ use crate::error::{BuildError, CallError, InvalidTimes};
 use crate::events::Observer;
 use crate::keys::LockName;
 use crate::local_queue::LocalQueues;
-use crate::lock::{FencedLock, Lock, MultiLock, ReentrantLock, SpinLock};
-use crate::mode::{Fenced, Multi, Reentrant, Spin};
+use crate::lock::{FairLock, FencedLock, Lock, MultiLock, ReentrantLock, SpinLock};
+use crate::mode::{Fair, Fenced, Multi, Reentrant, Spin};
 use crate::owner::{HolderIds, Owner};
 use crate::policy::{RenewalPolicy, Timings};
 use crate::read_write::ReadWriteLock;
@@ -30,6 +30,7 @@ pub(crate) struct Client {
     pub(crate) ids: HolderIds,
     pub(crate) watchdog_time: Duration,
     pub(crate) policy: RenewalPolicy,
+    pub(crate) fair_wait_time: Duration,
     closed: AtomicBool,
 }
 
@@ -77,6 +78,36 @@ impl Locks {
     /// A lock that its owner can acquire again while holding it; what Redisson calls `RLock`.
     pub fn reentrant(&self, name: impl Into<LockName>) -> ReentrantLock {
         Lock::new(self.client.clone(), Arc::new(Reentrant::new(name.into())))
+    }
+
+    /// As [`reentrant`](Self::reentrant), and whoever has waited longest comes first, over all processes; what Redisson calls
+    /// `RFairLock`, in one queue with its waiters.
+    ///
+    /// An acquire that has to wait queues in Redis once it listens for its turn. From then on its order is kept, however long it
+    /// waits. One that is dropped or reaches its wait limit leaves at once; a `try_acquire` never queues.
+    ///
+    /// **Dead waiters.** One whose process was killed is passed over at the next release or the end of the lock, since nobody
+    /// listens on its channel. One whose connection seems to live (a frozen process, a machine without power) holds the others
+    /// up until what was left of the lock and its [wait time](LocksBuilder::fair_wait_time) have gone by, once for all waiters of
+    /// that client. A dead waiter of Redisson's costs its own wait time, each. A future that is kept and not polled counts as
+    /// frozen.
+    ///
+    /// **Lost places.** A waiter whose connection breaks as its turn comes queues anew, as the last. So does one whose process
+    /// stood still for half its wait time. A user who may not subscribe has no place: it gets the lock when nobody waits.
+    ///
+    /// **Clocks.** Scores are the server's time. A Redisson client goes by its own clock: one that is ahead by more than half the
+    /// wait time (2.5 min by default) takes living waiters of ours out, and they queue anew; one that is ahead by less does no
+    /// harm, and one that is behind leaves dead waiters in the queue for longer, by as much.
+    ///
+    /// **Cost.** An acquire that has to wait is three script calls, a subscription of its own and one call a second at most; a
+    /// hand-over moves the scores of all waiters, as Redisson's does, so its work in Redis grows with the queue.
+    ///
+    /// Beside what other kinds need, the user needs `+lindex +lpop +lpos +lrange +lrem +rpush +zadd +zrange +zrem +zscore
+    /// +exists`, the keys `redisson_lock_queue:*` and `redisson_lock_timeout:*`, and should have `+pubsub|numsub`: without it a
+    /// listener by pattern makes dead waiters seem alive.
+    pub fn fair(&self, name: impl Into<LockName>) -> FairLock {
+        let mode = Fair::new(name.into(), self.client.fair_wait_time);
+        Lock::new(self.client.clone(), Arc::new(mode))
     }
 
     /// Many readers or one writer; what Redisson calls `RReadWriteLock`.
@@ -198,6 +229,7 @@ pub struct LocksBuilder {
     watchdog_time: Duration,
     policy: RenewalPolicy,
     command_timeout: Duration,
+    fair_wait_time: Duration,
     observer: Option<Arc<dyn Observer>>,
 }
 
@@ -208,6 +240,7 @@ impl Default for LocksBuilder {
             watchdog_time: DEFAULT_WATCHDOG_TIME,
             policy: RenewalPolicy::default(),
             command_timeout: DEFAULT_COMMAND_TIMEOUT,
+            fair_wait_time: DEFAULT_FAIR_WAIT_TIME,
             observer: None,
         }
     }
@@ -239,6 +272,16 @@ impl LocksBuilder {
         self
     }
 
+    /// How long a waiter of a fair lock may be silent before it counts as dead, beyond what is left of the lock. A shorter wait
+    /// limit counts instead. Default: 5 min, as in Redisson.
+    ///
+    /// Living waiters keep their places whatever it is; it is the time that a frozen one costs the others. Each asks about once a
+    /// second, so below some seconds a busy machine makes living ones lose their places.
+    pub fn fair_wait_time(mut self, time: Duration) -> Self {
+        self.fair_wait_time = time;
+        self
+    }
+
     /// Who hears of each renewal and each change of a lease. Default: nobody.
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
@@ -259,6 +302,7 @@ impl LocksBuilder {
             let refusal = "a command timeout of zero would let no command be answered; 3 s is the default";
             return Err(InvalidTimes::new(refusal.into()).into());
         }
+        let fair_wait_time = crate::options::fair_wait_time(self.fair_wait_time)?;
         let address = Address::parse(&self.url)?;
         let wakeups = Arc::new(Wakeups::default());
         let connection = Connection::new(address.clone(), self.command_timeout, wakeups.clone());
@@ -281,6 +325,7 @@ impl LocksBuilder {
                 ids: HolderIds::new(),
                 watchdog_time,
                 policy: self.policy,
+                fair_wait_time,
                 closed: AtomicBool::new(false),
             }),
         })
@@ -294,11 +339,14 @@ impl fmt::Debug for LocksBuilder {
             .field("watchdog_time", &self.watchdog_time)
             .field("policy", &self.policy)
             .field("command_timeout", &self.command_timeout)
+            .field("fair_wait_time", &self.fair_wait_time)
             .finish_non_exhaustive()
     }
 }
 
 /// As in Redisson, so that both sides of a shared lock behave alike.
 const DEFAULT_WATCHDOG_TIME: Duration = Duration::from_secs(30);
+/// As in Redisson.
+const DEFAULT_FAIR_WAIT_TIME: Duration = Duration::from_secs(5 * 60);
 /// As in Redisson.
 const DEFAULT_COMMAND_TIMEOUT: Duration = Duration::from_secs(3);

@@ -1,11 +1,13 @@
 //! How one kind of lock speaks to Redis: it builds calls, others send them. Pure, no I/O.
 
+mod fair;
 mod fenced;
 mod multi;
 mod read_write;
 mod reentrant;
 mod spin;
 
+pub use fair::Fair;
 pub use fenced::Fenced;
 pub use multi::Multi;
 pub use read_write::{Read, Write};
@@ -20,7 +22,7 @@ use redis::Value;
 use crate::error::CallError;
 use crate::keys::{Channel, LockName};
 use crate::kind::LockKind;
-use crate::owner::HolderId;
+use crate::owner::{HolderId, HolderIds};
 use crate::script::Call;
 
 /// One kind of lock over one name: its keys, scripts and channel.
@@ -33,6 +35,10 @@ pub(crate) trait Mode: fmt::Debug + Send + Sync + 'static {
     }
     /// The name, which is also the key of the lock hash.
     fn name(&self) -> &LockName;
+    /// A new id for an outermost acquire that waits at most so long.
+    fn holder(&self, ids: &HolderIds, _wait_limit: Option<Duration>) -> HolderId {
+        ids.next()
+    }
     /// Takes the lock, or raises the hold to the count asked for. Harmless when run twice.
     fn acquire(&self, ask: &Ask<'_>) -> Call;
     /// Lowers the hold to this count; 0 gives the lock back, and the place in the queue if it stands in one.
@@ -56,7 +62,7 @@ pub(crate) trait Mode: fmt::Debug + Send + Sync + 'static {
     fn waits_for(&self) -> Option<Part> {
         None
     }
-    /// Whether a busy answer leaves the waiter in a queue in Redis.
+    /// Whether waiters stand in a queue in Redis, which decides whose turn it is.
     fn queues(&self) -> bool {
         false
     }
@@ -71,6 +77,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) lease: Duration,
     /// The hold of the same owner on the part that this one may stand beside.
     pub(crate) beside: Option<&'a HolderId>,
+    /// Whether a busy answer may leave the caller in a queue in Redis. It listens already, so it hears when its turn comes.
+    pub(crate) may_queue: bool,
 }
 
 /// The parts of a lock that are acquired apart.

@@ -112,6 +112,16 @@ pub(crate) fn whole_millis(lease: Duration) -> Result<Duration, InvalidTimes> {
     Ok(Duration::from_millis(lease_millis(lease)))
 }
 
+/// A fair wait time as Redis counts it, rounded up to whole milliseconds.
+pub(crate) fn fair_wait_time(time: Duration) -> Result<Duration, InvalidTimes> {
+    if time.is_zero() || time > LONGEST_LEASE {
+        return Err(InvalidTimes::new(format!(
+            "a fair wait time of {time:?} makes no sense: give at least 1 ms, at most ten years; 5 min is the default"
+        )));
+    }
+    Ok(Duration::from_millis(lease_millis(time)))
+}
+
 /// A lease time in milliseconds for the wire, rounded up.
 pub(crate) fn lease_millis(lease: Duration) -> u64 {
     u64::try_from(lease.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)

@@ -10,7 +10,7 @@ use crate::kind::LockKind;
 use crate::lease::Hold;
 use crate::mode::{Mode, Part};
 
-/// Redis' name for one hold: `<client uuid>:<n>`, as Redisson writes it.
+/// Redis' name for one hold: `<client uuid>:<n>`, as Redisson writes it; of a fair lock `<client uuid>:g<wait in ms>:<n>`.
 ///
 /// It is new for every outermost acquire and never used again, so a command of an earlier hold that runs late can touch
 /// nothing of a later one.
@@ -57,6 +57,13 @@ impl HolderIds {
     pub(crate) fn next(&self) -> HolderId {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         HolderId(format!("{}:{number}", self.client).into())
+    }
+
+    /// An id that says how long its waiter may be silent before it counts as dead. Only scripts of ours read it; for Redisson an
+    /// id is one word.
+    pub(crate) fn next_with_wait(&self, wait_ms: u64) -> HolderId {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        HolderId(format!("{}:g{wait_ms}:{number}", self.client).into())
     }
 
     pub(crate) fn client(&self) -> &str {

@@ -49,7 +49,7 @@ impl Release {
         let was_told = turn.told_to_free;
         turn.told_to_free |= count == 0;
         let (queues, mode) = (&hold.client.queues, &hold.mode);
-        let _giving_back = (count == 0).then(|| queues.giving_back(mode.name(), mode.part()));
+        let _giving_back = (count == 0 && !mode.queues()).then(|| queues.giving_back(mode.name(), mode.part()));
         let result = hold.client.connection.run(&call, None).await;
         if let Err(CallError::Unreachable { .. }) = result {
             turn.told_to_free = was_told;

@@ -147,9 +147,9 @@ impl<const K: usize, const A: usize> BatchScript<K, A> {
 }
 
 macro_rules! catalog {
-    ($($(#[$doc:meta])* $name:ident: $kind:ident<$keys:literal, $args:literal> = $([$fragment:literal])? $file:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident: $kind:ident<$keys:literal, $args:literal> = $([$($fragment:literal),+])? $file:literal;)*) => {
         $($(#[$doc])* pub(crate) static $name: $kind<$keys, $args> = $kind::new($file, concat!(
-            $(include_str!(concat!("../lua/", $fragment, ".lua")),)?
+            $($(include_str!(concat!("../lua/", $fragment, ".lua")),)+)?
             include_str!(concat!("../lua/", $file, ".lua")),
         ));)*
 
@@ -159,11 +159,11 @@ macro_rules! catalog {
         ];
         /// The fragments that are joined in front of scripts.
         #[cfg(test)]
-        const FRAGMENTS: &[&str] = &[$($($fragment,)?)*];
+        const FRAGMENTS: &[&str] = &[$($($($fragment,)+)?)*];
     };
 }
 
-// A name in brackets is the fragment that is joined in front.
+// Names in brackets are the fragments that are joined in front.
 catalog! {
     /// Takes a reentrant lock or raises its hold.
     REENTRANT_ACQUIRE: Script<1, 3> = ["take"] "reentrant_acquire";
@@ -171,6 +171,14 @@ catalog! {
     REENTRANT_RELEASE: Script<1, 3> = "reentrant_release";
     /// Takes a fenced lock or raises its hold.
     FENCED_ACQUIRE: Script<2, 3> = ["take"] "fenced_acquire";
+    /// Takes a fair lock, raises its hold or queues for it.
+    FAIR_ACQUIRE: Script<3, 5> = ["take", "fair_queue"] "fair_acquire";
+    /// Lowers a fair lock's hold, to nothing if told so, and leaves its queue.
+    FAIR_RELEASE: Script<3, 3> = ["fair_queue"] "fair_release";
+    /// Wakes the first waiter of a fair lock that is free.
+    FAIR_WAKE: Script<3, 1> = ["fair_queue"] "fair_wake";
+    /// Tells who waits for a fair lock.
+    WAITERS: Script<2, 0> = ["fair_queue"] "waiters";
     /// Takes a read hold or raises it.
     READ_ACQUIRE: Script<2, 4> = ["read_write"] "read_acquire";
     /// Lowers a read hold, to nothing if told so.

@@ -251,6 +251,11 @@ impl Wakeup {
         self.hearing() == Hearing::NotYet
     }
 
+    /// Whether what is published now is heard.
+    pub(crate) fn hears(&self) -> bool {
+        self.hearing() == Hearing::Hears
+    }
+
     /// Waits for a wake-up, at most `limit`.
     pub(crate) async fn wait(&mut self, limit: Duration) {
         let limit = match self.hearing() {

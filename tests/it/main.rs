@@ -2,6 +2,7 @@
 
 mod acl; // what a user may not do is told, harms nobody and leaves nothing behind
 mod cancel; // a future dropped at any await leaves nothing behind
+mod fair; // order of arrival over all processes, dead waiters passed over
 mod faults; // each fault takes effect, tells when, and heals
 mod harness; // the load tool from the outside: its exit codes, its processes, its report
 mod lost_replies; // what may have run, and may still run later, harms nobody

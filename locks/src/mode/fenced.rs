@@ -68,6 +68,7 @@ mod tests {
             holder: &holder,
             count: 1,
             beside: None,
+            may_queue: false,
             lease: Duration::from_secs(1),
         };
         assert_eq!(

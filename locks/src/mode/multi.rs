@@ -101,6 +101,7 @@ mod tests {
             count: 1,
             lease: Duration::from_secs(1),
             beside: None,
+            may_queue: false,
         };
         assert_eq!(lock.acquire(&ask).words(), ["2", "a", "b", &id, "1", "1000"]);
         let channels = ["redisson_lock__channel:{a}", "redisson_lock__channel:{b}"];

@@ -169,6 +169,7 @@ mod tests {
             count: 2,
             lease: Duration::from_secs(1),
             beside: Some(&writer),
+            may_queue: false,
         };
         let key = format!("{{n}}:{holder}:rwlock_timeout:2");
         let field = format!("{writer}:write");

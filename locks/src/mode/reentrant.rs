@@ -75,6 +75,7 @@ mod tests {
             holder: &holder,
             count: 2,
             beside: None,
+            may_queue: false,
             lease: Duration::from_micros(1_500),
         };
         assert_eq!(lock.acquire(&ask).words(), ["1", "order:7", &id, "2", "2"]);
