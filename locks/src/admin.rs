@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::Value as Reply;
 
 use crate::error::{AdminError, CallError};
-use crate::keys::{LockName, read_write_channel, wake_channel};
+use crate::keys::{LockName, hold_stem, read_write_channel, wake_channel};
 use crate::locks::Client;
 use crate::mode::nonsense;
 use crate::script::{Call, FORCE_RELEASE, INSPECT, Value};
@@ -93,7 +93,7 @@ impl Admin {
         let name = name.into();
         let (channel, read_write) = (wake_channel(&name), read_write_channel(&name));
         let channels = [&channel, &read_write].map(|channel| Value::Bytes(channel.as_bytes()));
-        let call = FORCE_RELEASE.call([name.as_bytes()], channels);
+        let call = FORCE_RELEASE.call([name.as_bytes(), &hold_stem(&name)], channels);
         let reply = self.run(&name, "force-released", call).await?;
         let Reply::Array(parts) = &reply else {
             return Err(unreadable(&name, "force-released", &reply));

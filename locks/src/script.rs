@@ -188,7 +188,7 @@ catalog! {
     /// Tells who holds a lock.
     INSPECT: Script<1, 0> = "inspect";
     /// Takes a lock away from its holder.
-    FORCE_RELEASE: Script<1, 2> = "force_release";
+    FORCE_RELEASE: Script<2, 2> = "force_release";
 }
 
 #[cfg(test)]
