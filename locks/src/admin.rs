@@ -51,10 +51,8 @@ impl Admin {
     /// # Cancel safety
     /// Nothing is left behind.
     pub async fn inspect(&self, name: impl Into<LockName>) -> Result<Option<LockInfo>, AdminError> {
-        let name = name.into();
-        let reply = self
-            .run(&name, "inspected", INSPECT.call([name.as_bytes()], []))
-            .await?;
+        let name = self.client.named(name);
+        let reply = self.run(&name, "inspected", INSPECT.call([name.key()], [])).await?;
         let Reply::Array(parts) = &reply else {
             return Err(unreadable(&name, "inspected", &reply));
         };
@@ -90,10 +88,10 @@ impl Admin {
     /// # Cancel safety
     /// The lock may have been released.
     pub async fn force_release(&self, name: impl Into<LockName>) -> Result<bool, AdminError> {
-        let name = name.into();
+        let name = self.client.named(name);
         let (channel, read_write) = (wake_channel(&name), read_write_channel(&name));
         let channels = [&channel, &read_write].map(|channel| Value::Bytes(channel.as_bytes()));
-        let call = FORCE_RELEASE.call([name.as_bytes(), &hold_stem(&name)], channels);
+        let call = FORCE_RELEASE.call([name.key(), &hold_stem(&name)], channels);
         let reply = self.run(&name, "force-released", call).await?;
         let Reply::Array(parts) = &reply else {
             return Err(unreadable(&name, "force-released", &reply));

@@ -33,6 +33,7 @@ mod kind;
 mod lease;
 mod local_queue;
 mod lock;
+mod lockable;
 mod locks;
 mod mode;
 mod options;
@@ -49,12 +50,16 @@ mod watchdog;
 
 pub use admin::{Admin, Holder, LockInfo};
 pub use clock::Moment;
-pub use error::{AcquireError, AdminError, BuildError, CallError, InvalidTimes, Lost, ReleaseError};
+pub use error::{
+    AcquireError, AdminError, BuildError, CallError, DowngradeError, ExtendError, InvalidTimes, Lost, ReleaseError,
+    WithError,
+};
 pub use events::{Event, EventKind, Observer};
 pub use keys::LockName;
 pub use kind::{LockKind, UnknownKind};
 pub use lease::{FailureCause, Lease, LeaseState, LostReason, Released};
 pub use lock::{Acquire, FencedLock, Lock, MultiLock, ReentrantLock, SpinLock, TryAcquire};
+pub use lockable::{Acquiring, Lockable};
 pub use locks::{Locks, LocksBuilder, Stats, StillPending};
 pub use mode::{Fenced, Multi, Read, Reentrant, Spin, Write};
 pub use options::AcquireOptions;

@@ -10,8 +10,10 @@ use crate::connection::{Address, Connection, without_password};
 use crate::error::{BuildError, CallError, InvalidTimes};
 use crate::events::Observer;
 use crate::keys::LockName;
+use crate::kind::LockKind;
 use crate::local_queue::LocalQueues;
 use crate::lock::{FencedLock, Lock, MultiLock, ReentrantLock, SpinLock};
+use crate::lockable::Lockable;
 use crate::mode::{Fenced, Multi, Reentrant, Spin};
 use crate::owner::{HolderIds, Owner};
 use crate::policy::{RenewalPolicy, Timings};
@@ -30,12 +32,23 @@ pub(crate) struct Client {
     pub(crate) ids: HolderIds,
     pub(crate) watchdog_time: Duration,
     pub(crate) policy: RenewalPolicy,
+    mapper: Option<NameMapper>,
     closed: AtomicBool,
 }
+
+/// From the name that the user gives to the one that is the key.
+type NameMapper = Arc<dyn Fn(&LockName) -> LockName + Send + Sync>;
 
 impl Client {
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+
+    /// A name as the user gave it, with the key that this client makes of it.
+    pub(crate) fn named(&self, name: impl Into<LockName>) -> LockName {
+        let name = name.into();
+        let key = self.mapper.as_ref().map(|map| map(&name.with_key(None)));
+        name.with_key(key)
     }
 }
 
@@ -76,18 +89,18 @@ impl Locks {
 
     /// A lock that its owner can acquire again while holding it; what Redisson calls `RLock`.
     pub fn reentrant(&self, name: impl Into<LockName>) -> ReentrantLock {
-        Lock::new(self.client.clone(), Arc::new(Reentrant::new(name.into())))
+        Lock::new(self.client.clone(), Arc::new(Reentrant::new(self.client.named(name))))
     }
 
     /// Many readers or one writer; what Redisson calls `RReadWriteLock`.
     pub fn read_write(&self, name: impl Into<LockName>) -> ReadWriteLock {
-        ReadWriteLock::new(self.client.clone(), name.into())
+        ReadWriteLock::new(self.client.clone(), self.client.named(name))
     }
 
     /// As [`reentrant`](Self::reentrant), for waiters that ask at intervals (1 ms doubling to 128 ms, with jitter) instead of
     /// subscribing: for very short holds, or where pub/sub is not allowed. Shares names with reentrant locks.
     pub fn spin(&self, name: impl Into<LockName>) -> SpinLock {
-        Lock::new(self.client.clone(), Arc::new(Spin::new(name.into())))
+        Lock::new(self.client.clone(), Arc::new(Spin::new(self.client.named(name))))
     }
 
     /// As [`reentrant`](Self::reentrant), with a fencing token that grows with every acquire; what Redisson calls `RFencedLock`.
@@ -95,7 +108,27 @@ impl Locks {
     /// The token also grows over a Redis that lost its data or its last writes, as long as the server's clock is not set back.
     /// Counters are never deleted: one small key a name stays in Redis.
     pub fn fenced(&self, name: impl Into<LockName>) -> FencedLock {
-        Lock::new(self.client.clone(), Arc::new(Fenced::new(name.into())))
+        Lock::new(self.client.clone(), Arc::new(Fenced::new(self.client.named(name))))
+    }
+
+    /// A lock of the kind that configuration names. Of a read-write lock it is the half for those who write; of the kind `multi`
+    /// it is one over this name alone.
+    pub fn lock(&self, kind: LockKind, name: impl Into<LockName>) -> Box<dyn Lockable> {
+        match kind {
+            LockKind::Reentrant => Box::new(self.reentrant(name)),
+            LockKind::ReadWrite => Box::new(self.read_write(name).write()),
+            LockKind::Spin => Box::new(self.spin(name)),
+            LockKind::Fenced => Box::new(self.fenced(name)),
+            LockKind::Multi => Box::new(self.multi([name])),
+        }
+    }
+
+    /// As [`lock`](Self::lock) for those who only read: they share a read-write lock, and take every other kind as it is.
+    pub fn lock_for_reading(&self, kind: LockKind, name: impl Into<LockName>) -> Box<dyn Lockable> {
+        match kind {
+            LockKind::ReadWrite => Box::new(self.read_write(name).read()),
+            other => self.lock(other, name),
+        }
     }
 
     /// Several reentrant locks held as one, all or none; what Redisson calls `RMultiLock`. To everybody else each of them is an
@@ -104,7 +137,7 @@ impl Locks {
     /// They are taken in one step, so none is held while another is waited for, and callers that name them in different order
     /// cannot block each other for ever. Under much contention for single names a caller that needs many may wait long.
     pub fn multi<N: Into<LockName>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
-        let names = names.into_iter().map(Into::into);
+        let names = names.into_iter().map(|name| self.client.named(name));
         Lock::new(self.client.clone(), Arc::new(Multi::new(names)))
     }
 
@@ -198,6 +231,7 @@ pub struct LocksBuilder {
     watchdog_time: Duration,
     policy: RenewalPolicy,
     command_timeout: Duration,
+    mapper: Option<NameMapper>,
     observer: Option<Arc<dyn Observer>>,
 }
 
@@ -208,6 +242,7 @@ impl Default for LocksBuilder {
             watchdog_time: DEFAULT_WATCHDOG_TIME,
             policy: RenewalPolicy::default(),
             command_timeout: DEFAULT_COMMAND_TIMEOUT,
+            mapper: None,
             observer: None,
         }
     }
@@ -237,6 +272,27 @@ impl LocksBuilder {
     pub fn command_timeout(mut self, limit: Duration) -> Self {
         self.command_timeout = limit;
         self
+    }
+
+    /// What the key of each lock is called, made of its name; what Redisson calls a name mapper. Default: the name itself.
+    ///
+    /// The mapped name is the lock's key, and channels and further keys are made of it. The user's name is what leases, errors
+    /// and events show. Every client of one lock must map alike. Two names that are mapped to one key are one lock in Redis, but
+    /// an owner of one of them does not re-enter the other.
+    ///
+    /// ```
+    /// # use leasehold::{Locks, LockName};
+    /// let builder = Locks::builder().name_mapper(|name| format!("shop:{name}").into());
+    /// ```
+    pub fn name_mapper(mut self, mapper: impl Fn(&LockName) -> LockName + Send + Sync + 'static) -> Self {
+        self.mapper = Some(Arc::new(mapper));
+        self
+    }
+
+    /// A [name mapper](Self::name_mapper) that puts this in front of every name.
+    pub fn name_prefix(self, prefix: &str) -> Self {
+        let prefix = prefix.as_bytes().to_vec();
+        self.name_mapper(move |name| [&prefix, name.as_bytes()].concat().into())
     }
 
     /// Who hears of each renewal and each change of a lease. Default: nobody.
@@ -281,6 +337,7 @@ impl LocksBuilder {
                 ids: HolderIds::new(),
                 watchdog_time,
                 policy: self.policy,
+                mapper: self.mapper,
                 closed: AtomicBool::new(false),
             }),
         })
