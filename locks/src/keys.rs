@@ -171,6 +171,11 @@ pub(crate) fn hold_key(stem: &[u8], holder: &HolderId, n: u32) -> Vec<u8> {
     [stem, b":", holder.as_bytes(), format!(":rwlock_timeout:{n}").as_bytes()].concat()
 }
 
+/// The newest fencing token that a gate of that name has admitted.
+pub(crate) fn fence_gate(name: &LockName) -> Vec<u8> {
+    name.prefixed("leasehold_gate")
+}
+
 /// A key in the lock's slot that never exists: deleting it makes a node that must not write say so.
 pub(crate) fn guard(name: &LockName) -> Vec<u8> {
     name.prefixed("leasehold_guard")

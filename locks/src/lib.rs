@@ -28,6 +28,7 @@ mod clock;
 mod connection;
 mod error;
 mod events;
+mod fence_gate;
 mod keys;
 mod kind;
 mod lease;
@@ -51,10 +52,11 @@ mod watchdog;
 pub use admin::{Admin, Holder, LockInfo};
 pub use clock::Moment;
 pub use error::{
-    AcquireError, AdminError, BuildError, CallError, DowngradeError, ExtendError, InvalidTimes, Lost, ReleaseError,
-    WithError,
+    AcquireError, AdminError, BuildError, CallError, DowngradeError, ExtendError, FenceError, InvalidTimes, Lost,
+    ReleaseError, WithError,
 };
 pub use events::{Event, EventKind, Observer};
+pub use fence_gate::FenceGate;
 pub use keys::LockName;
 pub use kind::{LockKind, UnknownKind};
 pub use lease::{FailureCause, Lease, LeaseState, LostReason, Released};
