@@ -2,6 +2,7 @@
 
 mod acl; // what a user may not do is told, harms nobody and leaves nothing behind
 mod cancel; // a future dropped at any await leaves nothing behind
+mod contract; // what every lock must do, run for each kind
 mod faults; // each fault takes effect, tells when, and heals
 mod fence_gate; // an older fencing token is refused where it matters
 mod harness; // the load tool from the outside: its exit codes, its processes, its report
