@@ -6,7 +6,7 @@ mod refusals;
 
 use std::time::Duration;
 
-use leasehold::{AcquireOptions, Lease, LockKind, Lockable, Locks, LocksBuilder, Period, RenewalPolicy};
+use leasehold::{AcquireError, AcquireOptions, Lease, LockKind, Lockable, Locks, LocksBuilder, Period, RenewalPolicy};
 use leasehold_bench::servers::RedisServer;
 use tests::{fresh_server, holders, keys, settings};
 
@@ -102,6 +102,18 @@ fn for_a_minute() -> AcquireOptions {
 async fn hold(lock: &dyn Lockable, options: AcquireOptions) -> Lease {
     let lease = tokio::time::timeout(tests::LONG, lock.acquire_with(options)).await;
     lease.expect("it is acquired in time").expect("it is acquired")
+}
+
+/// The error of a wait that a busy lock ends. On a machine that stands still at that very moment the last attempt may stay without
+/// an answer, which is told apart: then it waits again.
+async fn in_vain(lock: &dyn Lockable, limit: Duration) -> AcquireError {
+    for _ in 0..20 {
+        match lock.acquire_with(plain().wait_limit(limit)).await {
+            Err(AcquireError::Unavailable { .. }) => {}
+            other => return other.expect_err("it is busy"),
+        }
+    }
+    panic!("never an answer in time");
 }
 
 const MINUTE: Duration = Duration::from_secs(60);

@@ -6,7 +6,7 @@ use leasehold::{AcquireError, CallError, DowngradeError, LockKind};
 use leasehold_bench::servers::RedisServer;
 use tests::{LONG, eventually_async, is_idle, keys, query};
 
-use super::{Bench, Subject, for_a_minute, hold, plain};
+use super::{Bench, Subject, for_a_minute, hold, in_vain, plain};
 
 type Content = (Option<Vec<u8>>, bool, Vec<String>);
 
@@ -76,7 +76,7 @@ pub(super) async fn every_way_to_fail_has_an_error_of_its_own(subject: Subject) 
     let lock = subject.of(&bench.here);
     let short = Duration::from_millis(50);
     let held = hold(&*subject.rival(&bench.there), for_a_minute()).await;
-    let busy = lock.acquire_with(plain().wait_limit(short)).await.unwrap_err();
+    let busy = in_vain(&*lock, short).await;
     assert!(
         matches!(busy, AcquireError::WaitLimit { .. }) && busy.is_retryable(),
         "{busy}"
