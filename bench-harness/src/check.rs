@@ -4,7 +4,13 @@
 //! of its work after the server's reply and the end before it sends the release: if the lock was handed over
 //! correctly, two intervals on one clock cannot intersect, however slow the network. Every overlap is real.
 
+mod fencing;
+mod turns;
+
 use std::collections::BTreeMap;
+
+pub use fencing::{Stale, disorder, stale};
+pub use turns::{Turn, turns};
 
 use crate::evidence::{Kind, Record};
 
@@ -19,6 +25,10 @@ pub struct Work {
     pub from: u64,
     /// Last instant.
     pub to: u64,
+    /// Only reading: others may read meanwhile.
+    pub reads: bool,
+    /// The fencing token, 0 if there was none.
+    pub fence: u64,
 }
 
 /// Two owners at work under one key.
@@ -44,60 +54,73 @@ pub fn work_of(records: &[Record]) -> Vec<Work> {
     let mut open = BTreeMap::new();
     let mut work = Vec::new();
     for record in records {
-        let Record { key, owner, clock, .. } = *record;
+        let Record {
+            key,
+            owner,
+            clock,
+            fence,
+            ..
+        } = *record;
         match record.kind {
-            Kind::Acquired => {
-                open.insert((key, owner), clock);
+            Kind::Acquired | Kind::AcquiredToRead => {
+                let begun = Work {
+                    key,
+                    owner,
+                    from: clock,
+                    to: clock,
+                    reads: record.kind == Kind::AcquiredToRead,
+                    fence,
+                };
+                open.insert((key, owner), begun);
             }
             Kind::WorkEnd => {
-                if let Some(from) = open.remove(&(key, owner)) {
-                    work.push(Work {
-                        key,
-                        owner,
-                        from,
-                        to: clock,
-                    });
-                }
+                let begun = open.remove(&(key, owner));
+                work.extend(begun.map(|begun| Work { to: clock, ..begun }));
             }
             Kind::Told | Kind::Released | Kind::Renewed | Kind::RenewalFailed => {}
         }
     }
-    let unfinished = open.into_iter().map(|((key, owner), from)| Work {
-        key,
-        owner,
-        from,
-        to: last_sign_of_life.max(from),
+    let unfinished = open.into_values().map(|begun| Work {
+        to: last_sign_of_life.max(begun.from),
+        ..begun
     });
     work.extend(unfinished);
     work
 }
 
-/// Every interval that begins while an earlier one of its key has not ended; in the order of key and time.
+/// Every interval that begins while an earlier one of its key has not ended, unless both only read; in the order of key and time.
 ///
 /// One sweep over the sorted intervals: O(n log n). Intervals that only touch do not overlap.
 pub fn overlaps(mut work: Vec<Work>) -> Vec<Overlap> {
     work.sort_by_key(|work| (work.key, work.from, work.to));
     let mut found = Vec::new();
-    let mut longest: Option<Work> = None;
-    for next in work {
-        if let Some(before) = longest.filter(|before| before.key == next.key) {
-            if next.from < before.to {
-                let to = before.to.min(next.to);
-                found.push(Overlap {
-                    key: next.key,
-                    first: before.owner,
-                    second: next.owner,
-                    from: next.from,
-                    to,
-                });
-            }
-            if next.to <= before.to {
-                continue;
-            }
+    for of_key in work.chunk_by(|a, b| a.key == b.key) {
+        // Of those that write and of those that read, the one that lasts longest so far.
+        let (mut writer, mut reader): (Option<Work>, Option<Work>) = (None, None);
+        for next in of_key {
+            let before = if next.reads { None } else { reader };
+            let before = later(writer, before).filter(|before| next.from < before.to);
+            found.extend(before.map(|before| Overlap {
+                key: next.key,
+                first: before.owner,
+                second: next.owner,
+                from: next.from,
+                to: before.to.min(next.to),
+            }));
+            let longest = if next.reads { &mut reader } else { &mut writer };
+            *longest = later(*longest, Some(*next));
         }
-        longest = Some(next);
     }
     found
+}
+
+/// The one that ends later; the first if both end at once.
+fn later(one: Option<Work>, other: Option<Work>) -> Option<Work> {
+    match (one, other) {
+        (Some(one), Some(other)) if one.to < other.to => Some(other),
+        (Some(one), _) => Some(one),
+        (None, other) => other,
+    }
 }
 
 #[cfg(test)]
@@ -116,6 +139,8 @@ mod tests {
                     owner: key << 32 | owner,
                     from: clock,
                     to,
+                    reads: false,
+                    fence: 0,
                 });
                 clock = to + rng.u64(0..3) * rng.u64(0..1_000_000);
             }
@@ -146,12 +171,16 @@ mod tests {
                 owner: 1,
                 from: end + 10,
                 to: end + 10 + 2 * length,
+                reads: false,
+                fence: 0,
             });
             work.push(Work {
                 key: victim.key,
                 owner: 2,
                 from: end + 10 + length,
                 to: end + 10 + 3 * length,
+                reads: false,
+                fence: 0,
             });
             rng.shuffle(&mut work);
             let planted = Overlap {
@@ -172,6 +201,8 @@ mod tests {
             owner,
             from,
             to,
+            reads: false,
+            fence: 0,
         };
         let found = overlaps(vec![
             work(1, 0, 100),
@@ -181,6 +212,61 @@ mod tests {
         ]);
         let lengths: Vec<_> = found.iter().map(|o| (o.first, o.second, o.to - o.from)).collect();
         assert_eq!(lengths, [(1, 2, 10), (1, 3, 50), (3, 4, 10)]);
+    }
+
+    #[test]
+    fn readers_may_overlap_readers_and_a_writer_nobody() {
+        let work = |owner, from, to, reads| Work {
+            key: 5,
+            owner,
+            from,
+            to,
+            reads,
+            fence: 0,
+        };
+        let (read, write) = (true, false);
+        let shared = vec![work(1, 0, 100, read), work(2, 10, 50, read), work(3, 20, 120, read)];
+        assert_eq!(overlaps(shared.clone()), []);
+        let met = |late| {
+            let found = overlaps(shared.iter().copied().chain([late]).collect());
+            found
+                .iter()
+                .map(|o| (o.first, o.second, o.to - o.from))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(met(work(4, 110, 130, write)), [(3, 4, 10)]);
+        assert_eq!(met(work(4, 120, 130, write)), []);
+        // A writer that was there before every reader meets each of them.
+        assert_eq!(met(work(0, 0, 15, write)), [(0, 1, 15), (0, 2, 5)]);
+    }
+
+    #[test]
+    fn every_planted_writer_among_readers_is_found() {
+        let mut rng = fastrand::Rng::with_seed(3);
+        for _ in 0..50 {
+            let mut work = clean(&mut rng, 5, 40);
+            // A crowd of readers after all others, and one writer in the midst of it.
+            let end = work.iter().map(|w| w.to).max().unwrap();
+            let reader = |owner, from, to| Work {
+                key: 1,
+                owner,
+                from,
+                to,
+                reads: true,
+                fence: 0,
+            };
+            work.extend((0..30).map(|n| reader(n, end + 10 + n, end + 5_000 + n * 17)));
+            assert_eq!(overlaps(work.clone()), []);
+            let from = end + 100 + rng.u64(0..4_000);
+            work.push(Work {
+                owner: 99,
+                reads: false,
+                ..reader(99, from, from + 1)
+            });
+            rng.shuffle(&mut work);
+            let found = overlaps(work);
+            assert_eq!((found.len(), found[0].second, found[0].to - found[0].from), (1, 99, 1));
+        }
     }
 
     #[test]
@@ -206,7 +292,9 @@ mod tests {
                 key: 1,
                 owner: 9,
                 from: 10,
-                to: 30
+                to: 30,
+                reads: false,
+                fence: 0,
             }
         );
         assert_eq!(
@@ -215,14 +303,21 @@ mod tests {
                 key: 2,
                 owner: 9,
                 from: 20,
-                to: 30
+                to: 30,
+                reads: false,
+                fence: 0,
             }
         );
     }
 
     #[test]
     fn the_checker_shares_no_code_with_the_locks() {
-        for text in [include_str!("check.rs"), include_str!("evidence.rs")] {
+        for text in [
+            include_str!("check.rs"),
+            include_str!("check/fencing.rs"),
+            include_str!("check/turns.rs"),
+            include_str!("evidence.rs"),
+        ] {
             let imports = text.lines().filter(|line| line.trim_start().starts_with("use "));
             let library = concat!("lease", "hold");
             assert_eq!(imports.filter(|line| line.contains(library)).count(), 0);

@@ -10,7 +10,7 @@ use crate::interrupt::Interrupt;
 use crate::measure::Outcome;
 use crate::measure::metrics::METRICS;
 use crate::run::{RunError, RunOptions};
-use crate::scenario::{FaultKind, POLICIES, RedisMode, STOCK, Scenario, ScenarioError};
+use crate::scenario::{FaultKind, POLICIES, RedisMode, Scenario, ScenarioError, Stock};
 use crate::terminal::{self, Progress};
 use crate::{exit, results, worker};
 
@@ -200,8 +200,7 @@ fn report_again(folder: &Path) -> Result<u8, RunError> {
 
 fn list(what: List) -> u8 {
     let rows: Vec<(String, String)> = match what {
-        List::Scenarios => STOCK
-            .iter()
+        List::Scenarios => Stock::all()
             .map(|stock| {
                 let question = Scenario::read(stock.name, &[]).map(|scenario| scenario.question);
                 (

@@ -7,6 +7,8 @@ use std::future::{Future, pending, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::leasehold::LockKind;
+
 pub use self::leasehold::LeaseholdDriver;
 
 /// A lock as a worker uses it.
@@ -15,16 +17,34 @@ pub trait Driver: Clone + Send + Sync + 'static {
     type Hold: Hold;
 
     /// Takes the lock of that name, waiting no longer than `wait`.
-    fn acquire(&self, name: &str, wait: Duration) -> impl Future<Output = Result<Self::Hold, Refusal>> + Send;
+    fn acquire(
+        &self,
+        name: &str,
+        access: Access,
+        wait: Duration,
+    ) -> impl Future<Output = Result<Self::Hold, Refusal>> + Send;
 
     /// Gives back what is still being given back in the background; takes a second at most.
     fn close(self) -> impl Future<Output = ()> + Send;
+}
+
+/// What a lock is taken for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// To change what it guards: alone.
+    #[default]
+    Write,
+    /// Only to read: beside others who read, if the kind of lock lets them.
+    Read,
 }
 
 /// Proof of holding a lock.
 pub trait Hold: Send + Sync + 'static {
     /// Acquire scripts that were sent to get it.
     fn attempts(&self) -> u64;
+
+    /// The fencing token, 0 if the lock has none.
+    fn fence(&self) -> u64;
 
     /// Completes when the holder is told that the lock is lost.
     fn lost(&self) -> impl Future<Output = ()> + Send + 'static;
@@ -72,6 +92,8 @@ pub type Watcher = Arc<dyn Fn(&RenewalSeen) + Send + Sync>;
 /// What a driver of renewed locks is made with.
 #[derive(Clone)]
 pub struct DriverOptions {
+    /// The kind of lock.
+    pub kind: LockKind,
     /// The server, or a leg of the proxy.
     pub url: String,
     /// How long Redis keeps a lock that is not renewed.
@@ -91,7 +113,12 @@ pub struct NoLock;
 impl Driver for NoLock {
     type Hold = Self;
 
-    fn acquire(&self, _name: &str, _wait: Duration) -> impl Future<Output = Result<Self, Refusal>> + Send {
+    fn acquire(
+        &self,
+        _name: &str,
+        _access: Access,
+        _wait: Duration,
+    ) -> impl Future<Output = Result<Self, Refusal>> + Send {
         ready(Ok(Self))
     }
 
@@ -103,6 +130,10 @@ impl Driver for NoLock {
 impl Hold for NoLock {
     fn attempts(&self) -> u64 {
         1
+    }
+
+    fn fence(&self) -> u64 {
+        0
     }
 
     fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
@@ -117,6 +148,7 @@ impl Hold for NoLock {
 impl fmt::Debug for DriverOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DriverOptions")
+            .field("kind", &self.kind)
             .field("url", &self.url)
             .field("lease", &self.lease)
             .field("policy", &self.policy)

@@ -41,6 +41,8 @@ pub enum Kind {
     Renewed = 5,
     /// A renewal that failed: sent, and second: given up.
     RenewalFailed = 6,
+    /// As `Acquired`, only for reading: others may read meanwhile.
+    AcquiredToRead = 7,
 }
 
 /// Where a worker writes its records.
@@ -132,13 +134,14 @@ pub fn read(path: &Path) -> io::Result<Vec<Record>> {
 /// Length of a record.
 pub const RECORD_BYTES: usize = 48;
 
-const KINDS: [Kind; 6] = [
+const KINDS: [Kind; 7] = [
     Kind::Acquired,
     Kind::WorkEnd,
     Kind::Told,
     Kind::Released,
     Kind::Renewed,
     Kind::RenewalFailed,
+    Kind::AcquiredToRead,
 ];
 
 #[cfg(test)]

@@ -102,6 +102,10 @@ pub struct Tally {
     pub successes: u64,
     /// Acquire scripts sent for them.
     pub attempts: u64,
+    /// Successes of each client, for each window of time in which fairness is measured; of closed workloads.
+    pub served: BTreeMap<u32, BTreeMap<u32, u64>>,
+    /// Times an unprotected counter was raised.
+    pub increments: u64,
     /// Critical sections completed.
     pub completed: u64,
     /// Requests that waited in vain.

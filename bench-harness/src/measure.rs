@@ -94,6 +94,12 @@ pub struct Load {
     pub lost: u64,
     /// Requests that got their lock, for each worker process: their demand is equal.
     pub per_process: Vec<u64>,
+    /// How evenly the clients of a closed workload were served: the least even full window of 10 s.
+    #[serde(default)]
+    pub fairness_of_clients: Option<f64>,
+    /// Updates of unprotected counters that were acknowledged and are not there; of workloads that count.
+    #[serde(default)]
+    pub lost_updates: Option<u64>,
 }
 
 /// What the checker saw.
@@ -105,6 +111,36 @@ pub struct Checked {
     pub intervals: u64,
     /// Two workers at once under one lock.
     pub overlaps: Overlaps,
+    /// In which order those who waited were served.
+    #[serde(default)]
+    pub turns: Turns,
+    /// What fencing tokens were worth.
+    #[serde(default)]
+    pub fencing: Fencing,
+}
+
+/// In which order those who waited for one lock were served.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Turns {
+    /// Locks that were got.
+    pub served: u64,
+    /// The most that came later and were served sooner, for one of them.
+    pub overtakes_max: u64,
+    /// The same at p99.
+    pub overtakes_p99: u64,
+    /// Those who waited more than ten times as long as the median of their key, and more than 100 ms.
+    pub starved: u64,
+}
+
+/// What holders of an older right did at the end of their work.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Fencing {
+    /// Writes of a holder that was overtaken, with nothing to tell by: whatever is guarded took them.
+    pub stale_accepted: u64,
+    /// Writes with a token below the newest: a guarded resource refuses them.
+    pub stale_rejected: u64,
+    /// Locks got with a token that is not above that of every holder before.
+    pub disorder: u64,
 }
 
 /// A threshold and how it fared.
@@ -141,20 +177,33 @@ pub enum Severity {
     Safety,
 }
 
-impl Load {
-    /// How evenly the processes were served: 1 if all the same, 1/n if one of n got all.
-    ///
-    /// The index of Jain, Chiu and Hawe (A Quantitative Measure of Fairness, 1984).
-    pub fn fairness(&self) -> Option<f64> {
-        let sum = self.per_process.iter().sum::<u64>() as f64;
-        let squares = self
-            .per_process
-            .iter()
-            .map(|&served| (served as f64).powi(2))
-            .sum::<f64>();
-        (sum > 0.0).then(|| sum * sum / (self.per_process.len() as f64 * squares))
+impl Fencing {
+    /// Adds those of another round.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.stale_accepted += other.stale_accepted;
+        self.stale_rejected += other.stale_rejected;
+        self.disorder += other.disorder;
     }
 }
+
+impl Load {
+    /// How evenly the clients of a closed workload were served, or else the processes: 1 if all the same, 1/n if one of n got all.
+    pub fn fairness(&self) -> Option<f64> {
+        self.fairness_of_clients.or_else(|| jain(&self.per_process))
+    }
+}
+
+/// How even these counts are: 1 if all are the same, 1/n if one of n has all.
+///
+/// The index of Jain, Chiu and Hawe (A Quantitative Measure of Fairness, 1984).
+pub(crate) fn jain(counts: &[u64]) -> Option<f64> {
+    let sum = counts.iter().sum::<u64>() as f64;
+    let squares = counts.iter().map(|&count| (count as f64).powi(2)).sum::<f64>();
+    (sum > 0.0).then(|| sum * sum / (counts.len() as f64 * squares))
+}
+
+/// Fairness over longer times says little: what evens out in minutes is felt in seconds.
+pub(crate) const FAIRNESS_WINDOW: std::time::Duration = std::time::Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@
 //! name = "orders"
 //! question = "How long do orders wait while Redis pauses for a second?"
 //! [lock]
-//! type = "reentrant"                 # or "none"
+//! type = "reentrant"                 # or another kind, or "none"
 //! lease = "30s"
 //! policy = "deadline"
 //! [workload]
@@ -32,6 +32,7 @@
 mod checks;
 mod demand;
 mod fault;
+mod lock_type;
 mod overrides;
 mod stock;
 mod units;
@@ -45,7 +46,8 @@ use serde::{Deserialize, Serialize};
 pub use checks::POLICIES;
 pub use demand::{Arrival, ArrivalKind, KeyDist, Keys, Length, LengthKind, Model, Stage, Workload};
 pub use fault::{FaultKind, FaultSpec, Scope};
-pub use stock::{STOCK, Stock};
+pub use lock_type::LockType;
+pub use stock::Stock;
 pub use units::{Comparison, Limit, Rate, Time, Unit, nanos};
 
 /// What one run does, as it is written in a scenario file.
@@ -130,16 +132,6 @@ pub struct LockSpec {
     pub command: CommandSpec,
 }
 
-/// The kinds of lock the harness can drive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LockType {
-    /// The reentrant lock of `leasehold`.
-    Reentrant,
-    /// No lock: what the generator does alone. The checker must find overlaps here.
-    None,
-}
-
 /// Limits of one command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -173,7 +165,7 @@ impl Scenario {
     /// # Errors
     /// [`ScenarioError`] with file, line and column, or with the override at fault.
     pub fn read(name_or_path: &str, overrides: &[String]) -> Result<Self, ScenarioError> {
-        let stock = STOCK.iter().find(|stock| stock.name == name_or_path);
+        let stock = Stock::all().find(|stock| stock.name == name_or_path);
         let (file, text) = match stock {
             Some(stock) => (format!("scenarios/{}.toml", stock.name), stock.text.to_owned()),
             None => (name_or_path.to_owned(), read_file(name_or_path)?),
@@ -244,7 +236,7 @@ impl Default for CommandSpec {
 
 fn read_file(path: &str) -> Result<String, ScenarioError> {
     std::fs::read_to_string(Path::new(path)).map_err(|error| {
-        let names: Vec<_> = STOCK.iter().map(|stock| stock.name).collect();
+        let names: Vec<_> = Stock::all().map(|stock| stock.name).collect();
         let meant = checks::nearest(path, &names).map_or_else(String::new, |name| {
             format!("; did you mean the stock scenario {name:?}?")
         });
@@ -280,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_scenario_stored_as_json_reads_back_the_same() {
-        for stock in STOCK {
+        for stock in Stock::all() {
             let scenario = Scenario::read(stock.name, &[]).unwrap();
             let json = serde_json::to_string(&scenario).unwrap();
             assert_eq!(serde_json::from_str::<Scenario>(&json).unwrap(), scenario);

@@ -1,5 +1,6 @@
 //! A worker process: `lockbench worker`. It reads its job from stdin and lives as long as stdin does.
 
+mod counter;
 mod held;
 mod load;
 mod tallying;
@@ -9,10 +10,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold::LockKind;
 use tokio::sync::watch;
 
 use crate::clock;
-use crate::driver::{Driver, DriverOptions, LeaseholdDriver, NoLock, RenewalSeen, Watcher};
+use crate::driver::{Access, Driver, DriverOptions, LeaseholdDriver, NoLock, RenewalSeen, Watcher};
 use crate::evidence::{EvidenceFile, Kind, Record};
 use crate::job::{Job, Note, Order, Role, Tally};
 use crate::scenario::LockType;
@@ -33,6 +35,18 @@ pub fn work() -> ExitCode {
     code
 }
 
+pub(crate) use counter::sum as counters;
+
+/// A lock that was taken.
+struct Acquired {
+    key: u64,
+    owner: u64,
+    access: Access,
+    fence: u64,
+    called_ns: u64,
+    got_ns: u64,
+}
+
 /// What all parts of a worker share.
 struct Post {
     job: Job,
@@ -48,7 +62,7 @@ async fn work_on(job: Job) -> Result<Tally, String> {
     let evidence = Arc::new(evidence);
     let driver = match job.scenario.lock.kind {
         LockType::None => None,
-        LockType::Reentrant => Some(LeaseholdDriver::connect(&driver_options(&job, &evidence)).await?),
+        LockType::Kind(kind) => Some(LeaseholdDriver::connect(&driver_options(kind, &job, &evidence)).await?),
     };
     say(&Note::Ready);
     let start_ns = loop {
@@ -103,6 +117,20 @@ impl Post {
         });
     }
 
+    fn note_acquired(&self, acquired: &Acquired) {
+        self.evidence.write(&Record {
+            key: acquired.key,
+            owner: acquired.owner,
+            fence: acquired.fence,
+            kind: match acquired.access {
+                Access::Write => Kind::Acquired,
+                Access::Read => Kind::AcquiredToRead,
+            },
+            clock: acquired.got_ns,
+            second_clock: acquired.called_ns,
+        });
+    }
+
     /// Completes when the coordinator wants an end.
     async fn finished(&self) {
         // A coordinator that is gone ends the process elsewhere; here it counts as the wish to end.
@@ -115,7 +143,7 @@ async fn sleep_until(at_ns: u64) {
     tokio::time::sleep(Duration::from_nanos(at_ns.saturating_sub(clock::now_ns()))).await;
 }
 
-fn driver_options(job: &Job, evidence: &Arc<EvidenceFile>) -> DriverOptions {
+fn driver_options(kind: LockKind, job: &Job, evidence: &Arc<EvidenceFile>) -> DriverOptions {
     let scenario = &job.scenario;
     let policy = match &job.role {
         Role::Holder { policy, .. } => policy.clone(),
@@ -123,6 +151,7 @@ fn driver_options(job: &Job, evidence: &Arc<EvidenceFile>) -> DriverOptions {
     };
     let watched = matches!(job.role, Role::Holder { .. });
     DriverOptions {
+        kind,
         url: job.url.clone(),
         lease: scenario.lease(),
         policy,

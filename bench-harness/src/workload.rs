@@ -2,6 +2,7 @@
 
 use fastrand::Rng;
 
+use crate::driver::Access;
 use crate::scenario::{KeyDist, Keys, Length, LengthKind, Scenario, nanos};
 
 /// One request: a lock, and how long it is worked under.
@@ -9,6 +10,8 @@ use crate::scenario::{KeyDist, Keys, Length, LengthKind, Scenario, nanos};
 pub struct Request {
     /// The lock.
     pub key: u64,
+    /// What for.
+    pub access: Access,
     /// Length of the work.
     pub hold_ns: u64,
     /// Pause of the client after it; 0 in an open workload.
@@ -31,6 +34,7 @@ pub struct Requests {
     keys: Keys,
     hold: Length,
     think: Option<Length>,
+    read_ratio: Option<f64>,
 }
 
 impl Requests {
@@ -41,6 +45,7 @@ impl Requests {
             keys: scenario.workload.keys,
             hold: scenario.workload.hold,
             think: scenario.workload.think,
+            read_ratio: scenario.workload.read_ratio,
         }
     }
 }
@@ -55,7 +60,14 @@ impl Iterator for Requests {
         };
         let hold_ns = draw(&mut self.rng, self.hold);
         let think_ns = self.think.map_or(0, |think| draw(&mut self.rng, think));
-        Some(Request { key, hold_ns, think_ns })
+        // Drawn last, and only where it is asked for: other plans stay as they were.
+        let reads = self.read_ratio.is_some_and(|ratio| self.rng.f64() < ratio);
+        Some(Request {
+            key,
+            access: if reads { Access::Read } else { Access::Write },
+            hold_ns,
+            think_ns,
+        })
     }
 }
 
@@ -162,6 +174,19 @@ mod tests {
         };
         assert_eq!((second(2), second(9), second(15)), (60, 600, 60));
         assert!(all.is_sorted_by_key(|arrival| arrival.at_ns));
+    }
+
+    #[test]
+    fn the_share_of_readers_comes_out_and_changes_nothing_else() {
+        let requests = |overrides: &[&str]| {
+            let requests = Requests::of_client(&scenario("read-mostly", overrides), 1);
+            requests.take(10_000).collect::<Vec<_>>()
+        };
+        let read = |request: &&Request| request.access == Access::Read;
+        let reads = requests(&["workload.read_ratio=0.25"]).iter().filter(read).count();
+        assert!((2_300..2_700).contains(&reads), "{reads}");
+        assert_eq!(requests(&["workload.read_ratio=0"]).iter().filter(read).count(), 0);
+        assert_eq!(requests(&["workload.read_ratio=1"]).iter().filter(read).count(), 10_000);
     }
 
     #[test]

@@ -1,16 +1,26 @@
 -- force_release: take the lock away from whoever holds it and wake a waiter.
 --
 -- KEYS[1]  lock hash: holder id -> hold count
+-- KEYS[2]  stem of all hold keys of a read-write lock: a hold key is <stem>:<holder id>:rwlock_timeout:<n>
 -- ARGV[1]  wake channel of a lock with one holder
 -- ARGV[2]  wake channel of a read-write lock
 --
 -- Returns  {type of the key found, subscribers that heard the wake-up, -1 if it may not be published}
-local lock, channel, read_write_channel = KEYS[1], ARGV[1], ARGV[2]
+local lock, stem, channel, read_write_channel = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local kind = redis.call('TYPE', lock)['ok']
 if kind ~= 'hash' then
     return {kind, 0}
 end
 local is_read_write = redis.call('HEXISTS', lock, 'mode') == 1
+if is_read_write then
+    local fields = redis.call('HGETALL', lock)
+    for i = 1, #fields, 2 do
+        -- The readers' hold keys are known from the hash alone, so they are built here; they share the lock's slot.
+        for n = 1, tonumber(fields[i + 1]) or 0 do
+            redis.call('DEL', stem .. ':' .. fields[i] .. ':rwlock_timeout:' .. n)
+        end
+    end
+end
 redis.call('DEL', lock)
 local heard
 if is_read_write then

@@ -15,6 +15,10 @@ local mode = redis.call('HGET', lock, 'mode')
 if not mode and redis.call('EXISTS', lock) == 1 then
     return wrong_kind()
 end
+if mode and redis.call('PTTL', lock) == -1 then
+    -- Neither ours nor Redisson's: left as it is.
+    return {0, -1}
+end
 local held = mode and tonumber(redis.call('HGET', lock, holder))
 if not held and tonumber(count) > 1 then
     return gone(lock, holder)

@@ -24,10 +24,12 @@ pub(crate) async fn acquire(
     let terms = check(&client, &*mode, options)?;
     let mut patience = Patience::new(&client, &*mode, terms.wait_limit);
     let place = place(&client, &*mode, &terms);
+    refuse_reentry(place.as_deref(), &terms)?;
     let _turn = match &place {
         Some(place) => Some(patience.within(place.turn()).await?),
         None => None,
     };
+    refuse_reentry(place.as_deref(), &terms)?;
     if let Some(hold) = place.as_ref().and_then(|place| place.hold())
         && let Some(lease) = reenter(hold, &terms, &mut patience).await?
     {
@@ -110,8 +112,18 @@ pub(crate) async fn try_acquire(
     options: AcquireOptions,
 ) -> Result<Option<Lease>, AcquireError> {
     let terms = check(&client, &*mode, options)?;
+    try_acquire_on(client, mode, terms).await
+}
+
+/// The same on terms that were checked.
+pub(crate) async fn try_acquire_on(
+    client: Arc<Client>,
+    mode: Arc<dyn Mode>,
+    terms: Terms,
+) -> Result<Option<Lease>, AcquireError> {
     let mut patience = Patience::new(&client, &*mode, Some(Duration::ZERO));
     let place = place(&client, &*mode, &terms);
+    refuse_reentry(place.as_deref(), &terms)?;
     let _turn = match &place {
         // Another acquire of this owner is waiting for the lock, so it is busy.
         Some(place) => match place.try_turn() {
@@ -120,6 +132,7 @@ pub(crate) async fn try_acquire(
         },
         None => None,
     };
+    refuse_reentry(place.as_deref(), &terms)?;
     if let Some(hold) = place.as_ref().and_then(|place| place.hold())
         && let Some(lease) = reenter(hold, &terms, &mut patience).await?
     {
@@ -141,6 +154,18 @@ pub(crate) async fn try_acquire(
 fn place(client: &Client, mode: &dyn Mode, terms: &Terms) -> Option<Arc<Place>> {
     let owner = terms.owner.as_ref()?;
     Some(owner.place(&client.ids, mode))
+}
+
+/// An acquire that rules re-entry out ends where one would begin.
+fn refuse_reentry(place: Option<&Place>, terms: &Terms) -> Result<(), AcquireError> {
+    let Some(hold) = place.filter(|_| !terms.reentry).and_then(Place::hold) else {
+        return Ok(());
+    };
+    let name = hold.mode.name().to_string();
+    Err(match hold.lost_reason() {
+        Some(reason) => AcquireError::Lost { name, reason },
+        None => AcquireError::AlreadyHeld { name },
+    })
 }
 
 fn closed(mode: &dyn Mode) -> AcquireError {
@@ -311,7 +336,11 @@ impl<'a> Attempting<'a> {
         let (hold, terms) = (&self.hold, self.terms);
         // The first lease of a new hold: it cannot be closed yet.
         hold.join(terms.renewed, terms.timings);
-        let renewal = Renewal::new(terms.timings, terms.renewed, self.sent, fastrand::f64());
+        let ends = terms.max_hold.map_or(Moment::NEVER, |limit| self.sent.plus(limit));
+        if ends != Moment::NEVER {
+            hold.set_ends(ends);
+        }
+        let renewal = Renewal::new(terms.timings, terms.renewed, self.sent, ends, fastrand::f64());
         hold.trust(renewal.trusted_until());
         if let Some(place) = place {
             place.set(hold);
@@ -366,16 +395,18 @@ impl<'a> Joining<'a> {
         if turn.ended.is_some() {
             return Some((Ok(Attempt::Gone), now));
         }
+        let sent = clock::now();
+        let lease = hold.within_limit(self.terms.timings.lease, sent);
+        hold.outlasts(lease);
         let call = hold.mode.acquire(&Ask {
             holder: &hold.holder,
             // At least two: it must never be taken for a first acquire, which would take anew what was lost meanwhile.
             count: hold.leases().max(2),
-            lease: self.terms.timings.lease,
+            lease,
             beside: None,
             may_queue: false,
         });
         self.attempts += 1;
-        let sent = clock::now();
         let result = hold.client.connection.run(&call, Some(until)).await;
         self.unsettled |= result.as_ref().is_err_and(CallError::outcome_unknown);
         Some((result.and_then(|answer| mode::attempt(call.text.name, answer)), sent))

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::Value as Reply;
 
 use crate::error::{AdminError, CallError};
-use crate::keys::{LockName, fair_queue, fair_scores, fair_stem, read_write_channel, wake_channel};
+use crate::keys::{LockName, fair_queue, fair_scores, fair_stem, hold_stem, read_write_channel, wake_channel};
 use crate::locks::Client;
 use crate::mode::nonsense;
 use crate::script::{Call, FAIR_WAKE, FORCE_RELEASE, INSPECT, Value, WAITERS};
@@ -62,10 +62,8 @@ impl Admin {
     /// # Cancel safety
     /// Nothing is left behind.
     pub async fn inspect(&self, name: impl Into<LockName>) -> Result<Option<LockInfo>, AdminError> {
-        let name = name.into();
-        let reply = self
-            .run(&name, "inspected", INSPECT.call([name.as_bytes()], []))
-            .await?;
+        let name = self.client.named(name);
+        let reply = self.run(&name, "inspected", INSPECT.call([name.key()], [])).await?;
         let Reply::Array(parts) = &reply else {
             return Err(unreadable(&name, "inspected", &reply));
         };
@@ -99,7 +97,7 @@ impl Admin {
     /// # Cancel safety
     /// Nothing is left behind.
     pub async fn waiters(&self, name: impl Into<LockName>) -> Result<Vec<Waiter>, AdminError> {
-        let name = name.into();
+        let name = self.client.named(name);
         let call = WAITERS.call([&fair_queue(&name), &fair_scores(&name)], []);
         let reply = self.run(&name, "inspected", call).await?;
         let Reply::Array(parts) = &reply else {
@@ -126,10 +124,10 @@ impl Admin {
     /// # Cancel safety
     /// The lock may have been released.
     pub async fn force_release(&self, name: impl Into<LockName>) -> Result<bool, AdminError> {
-        let name = name.into();
+        let name = self.client.named(name);
         let (channel, read_write) = (wake_channel(&name), read_write_channel(&name));
         let channels = [&channel, &read_write].map(|channel| Value::Bytes(channel.as_bytes()));
-        let call = FORCE_RELEASE.call([name.as_bytes()], channels);
+        let call = FORCE_RELEASE.call([name.key(), &hold_stem(&name)], channels);
         let reply = self.run(&name, "force-released", call).await?;
         let Reply::Array(parts) = &reply else {
             return Err(unreadable(&name, "force-released", &reply));
@@ -141,7 +139,7 @@ impl Admin {
         };
         // In a fair lock's queue it is the first one's turn.
         let wake = FAIR_WAKE.call(
-            [name.as_bytes(), &fair_queue(&name), &fair_scores(&name)],
+            [name.key(), &fair_queue(&name), &fair_scores(&name)],
             [Value::Bytes(&fair_stem(&name))],
         );
         match self.run(&name, "force-released", wake).await {

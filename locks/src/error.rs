@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::lease::LostReason;
+use crate::lease::{Lease, LostReason};
 
 /// Times that make no sense, alone or together. Nothing was sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -119,6 +119,19 @@ pub enum CallError {
 }
 
 impl CallError {
+    /// A script answered that this user may not do it.
+    pub(crate) fn denied(script: &'static str) -> Self {
+        let refusal = (
+            redis::ErrorKind::AuthenticationFailed,
+            "this user may not use the lock's key",
+        );
+        CallError::Denied {
+            script,
+            code: "NOPERM".into(),
+            source: Arc::new(refusal.into()),
+        }
+    }
+
     /// Whether Redis may have run the command, or may yet.
     pub fn outcome_unknown(&self) -> bool {
         matches!(self, CallError::Unanswered { .. })
@@ -188,6 +201,12 @@ pub enum AcquireError {
     /// lock first, or acquire the write lock and the read lock beside it.
     #[error("{name} is held for reading by the same owner, which would wait for itself; release the read lock first")]
     WouldDeadlock {
+        /// The lock's name.
+        name: String,
+    },
+    /// The owner holds the lock already, and [`no_reentry`](crate::AcquireOptions::no_reentry) was asked for. Nothing was sent.
+    #[error("{name} is held by the same owner already, and re-entry was ruled out")]
+    AlreadyHeld {
         /// The lock's name.
         name: String,
     },
@@ -306,6 +325,109 @@ impl ReleaseError {
     }
 }
 
+/// Why a lease was not extended. What it had before is left as it is, unless it was lost.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExtendError {
+    /// The lease was lost before. Nothing was revived.
+    #[error("{name} cannot be extended: it is not held any more ({reason})")]
+    Lost {
+        /// The lock's name.
+        name: String,
+        /// Why the hold ended.
+        reason: LostReason,
+    },
+    /// Times that make no sense. Nothing was sent.
+    #[error(transparent)]
+    Times(#[from] InvalidTimes),
+    /// The call had no result; see the source for whether Redis may have run it. The lease is trusted as long as before.
+    #[error("{name} could not be extended")]
+    Call {
+        /// The lock's name.
+        name: String,
+        /// What went wrong.
+        #[source]
+        source: CallError,
+    },
+}
+
+impl ExtendError {
+    /// Whether the same call may succeed later without anything being changed.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, ExtendError::Call { source, .. } if source.is_retryable())
+    }
+
+    /// Whether Redis may have extended the lock, or may yet.
+    pub fn outcome_unknown(&self) -> bool {
+        matches!(self, ExtendError::Call { source, .. } if source.outcome_unknown())
+    }
+}
+
+/// Why a write lock did not become a read lock.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DowngradeError {
+    /// It is no write lock. Nothing was sent.
+    #[error("{} is no write lock, so it cannot be downgraded", lease.name())]
+    NotAWriteLock {
+        /// The lease, as it was.
+        lease: Box<Lease>,
+    },
+    /// The write lock was lost before. Nothing is held.
+    #[error("{name} cannot be downgraded: it is not held any more ({reason})")]
+    Lost {
+        /// The lock's name.
+        name: String,
+        /// Why the hold ended.
+        reason: LostReason,
+    },
+    /// The read lock could not be acquired beside the write lock, which is held as before.
+    #[error("{} could not be downgraded", lease.name())]
+    Acquire {
+        /// The lease of the write lock, as it was.
+        lease: Box<Lease>,
+        /// Why.
+        #[source]
+        source: AcquireError,
+    },
+}
+
+impl DowngradeError {
+    /// Whether the same call may succeed later without anything being changed.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, DowngradeError::Acquire { source, .. } if source.is_retryable())
+    }
+
+    /// Whether an attempt was sent that Redis may have granted, or may yet. It is given back in the background.
+    pub fn outcome_unknown(&self) -> bool {
+        matches!(self, DowngradeError::Acquire { source, .. } if source.outcome_unknown())
+    }
+}
+
+/// Why work under a lock was not done, or not under the lock to its end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WithError {
+    /// The lock was not acquired. The work was not begun.
+    #[error(transparent)]
+    Acquire(#[from] AcquireError),
+    /// The lock was lost while the work ran, which was dropped; or before it was given back, when the work was done.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+}
+
+impl WithError {
+    /// Whether the same call may succeed later without anything being changed. Not after a loss: the work may be half done.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, WithError::Acquire(error) if error.is_retryable())
+    }
+
+    /// Whether an attempt was sent that Redis may have granted, or may yet. It is given back in the background.
+    pub fn outcome_unknown(&self) -> bool {
+        matches!(self, WithError::Acquire(error) if error.outcome_unknown())
+    }
+}
+
 /// The lease was lost while the work ran: [`Lease::run`](crate::Lease::run) has dropped the work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name} was lost while the work ran: {reason}")]
@@ -314,6 +436,46 @@ pub struct Lost {
     pub name: String,
     /// Why the hold ended.
     pub reason: LostReason,
+}
+
+/// Why a gate did not admit a fencing token.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FenceError {
+    /// A newer token was admitted before: its holder has taken over. Do not write.
+    #[error("the fencing token {token} is stale at {name}: {newest} was there before")]
+    Stale {
+        /// The gate's name.
+        name: String,
+        /// The token that was refused.
+        token: u64,
+        /// The newest token that was admitted.
+        newest: u64,
+    },
+    /// The gate's name is empty. Nothing was sent.
+    #[error("a gate needs a name")]
+    EmptyName,
+    /// The call had no result, so it is not known whether the token is the newest. Do not write.
+    #[error("the gate {name} did not answer")]
+    Call {
+        /// The gate's name.
+        name: String,
+        /// What went wrong.
+        #[source]
+        source: CallError,
+    },
+}
+
+impl FenceError {
+    /// Whether the same call may succeed later without anything being changed.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, FenceError::Call { source, .. } if source.is_retryable())
+    }
+
+    /// Whether Redis may have admitted the token, or may yet.
+    pub fn outcome_unknown(&self) -> bool {
+        matches!(self, FenceError::Call { source, .. } if source.outcome_unknown())
+    }
 }
 
 /// Why an operator's command had no result.

@@ -13,30 +13,55 @@ use crate::owner::HolderId;
 
 /// A lock's name: any bytes but none at all.
 ///
-/// It is also the lock's main key. All other keys of the lock are made of it and share its hash tag.
+/// It is also the lock's main key, unless the client has a [name mapper](crate::LocksBuilder::name_mapper): then the mapped name
+/// is the key, and this one is what leases, errors and events show. All other keys of the lock are made of the key and share its
+/// hash tag.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LockName(Arc<[u8]>);
+pub struct LockName {
+    name: Arc<[u8]>,
+    /// If it is another than the name.
+    key: Option<Arc<[u8]>>,
+}
 
 impl LockName {
-    /// The bytes of the name.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+    fn new(name: Arc<[u8]>) -> Self {
+        LockName { name, key: None }
     }
 
+    /// The bytes of the name, as the user gave it.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// The lock's main key.
+    pub(crate) fn key(&self) -> &[u8] {
+        self.key.as_ref().unwrap_or(&self.name)
+    }
+
+    /// The same name with this key.
+    pub(crate) fn with_key(&self, key: Option<LockName>) -> Self {
+        LockName {
+            name: self.name.clone(),
+            key: key.map(|key| key.name),
+        }
+    }
+
+    /// Neither an empty name nor an empty key names a lock.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.name.is_empty() || self.key().is_empty()
     }
 
     /// `prefix:{name}`, or `prefix:name` if the name brings braces of its own.
     fn prefixed(&self, prefix: &str) -> Vec<u8> {
-        let braces = !self.0.contains(&b'{');
-        let mut key = Vec::with_capacity(prefix.len() + self.0.len() + 3);
+        let own = self.key();
+        let braces = !own.contains(&b'{');
+        let mut key = Vec::with_capacity(prefix.len() + own.len() + 3);
         key.extend_from_slice(prefix.as_bytes());
         key.push(b':');
         if braces {
             key.push(b'{');
         }
-        key.extend_from_slice(&self.0);
+        key.extend_from_slice(own);
         if braces {
             key.push(b'}');
         }
@@ -46,7 +71,7 @@ impl LockName {
 
 impl fmt::Display for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0.escape_ascii())
+        write!(f, "{}", self.name.escape_ascii())
     }
 }
 
@@ -58,31 +83,31 @@ impl fmt::Debug for LockName {
 
 impl From<&str> for LockName {
     fn from(name: &str) -> Self {
-        LockName(name.as_bytes().into())
+        LockName::new(name.as_bytes().into())
     }
 }
 
 impl From<String> for LockName {
     fn from(name: String) -> Self {
-        LockName(name.into_bytes().into())
+        LockName::new(name.into_bytes().into())
     }
 }
 
 impl From<&String> for LockName {
     fn from(name: &String) -> Self {
-        LockName(name.as_bytes().into())
+        LockName::new(name.as_bytes().into())
     }
 }
 
 impl From<&[u8]> for LockName {
     fn from(name: &[u8]) -> Self {
-        LockName(name.into())
+        LockName::new(name.into())
     }
 }
 
 impl From<Vec<u8>> for LockName {
     fn from(name: Vec<u8>) -> Self {
-        LockName(name.into())
+        LockName::new(name.into())
     }
 }
 
@@ -154,15 +179,21 @@ pub(crate) fn writer_field(holder: &HolderId) -> Vec<u8> {
 
 /// What the hold keys of all readers of a name begin with.
 pub(crate) fn hold_stem(name: &LockName) -> Vec<u8> {
-    match name.0.contains(&b'{') {
-        true => name.0.to_vec(),
-        false => [b"{", &name.0[..], b"}"].concat(),
+    let key = name.key();
+    match key.contains(&b'{') {
+        true => key.to_vec(),
+        false => [b"{", key, b"}"].concat(),
     }
 }
 
 /// The key of a reader's n-th hold.
 pub(crate) fn hold_key(stem: &[u8], holder: &HolderId, n: u32) -> Vec<u8> {
     [stem, b":", holder.as_bytes(), format!(":rwlock_timeout:{n}").as_bytes()].concat()
+}
+
+/// The newest fencing token that a gate of that name has admitted.
+pub(crate) fn fence_gate(name: &LockName) -> Vec<u8> {
+    name.prefixed("leasehold_gate")
 }
 
 /// A key in the lock's slot that never exists: deleting it makes a node that must not write say so.
@@ -199,6 +230,17 @@ mod tests {
         let channel = fair_channel(&fair_stem(&name), &holder);
         let expected = format!("redisson_lock__channel:{{n}}:{holder}");
         assert_eq!(channel.as_bytes(), expected.as_bytes());
+    }
+
+    #[test]
+    fn a_mapped_name_is_the_key_and_the_given_one_is_shown() {
+        let name = LockName::from("order:7").with_key(Some("shop:{a}:order:7".into()));
+        assert_eq!(name.to_string(), "order:7");
+        assert_eq!(name.as_bytes(), b"order:7");
+        assert_eq!(name.key(), b"shop:{a}:order:7");
+        assert_eq!(guard(&name), b"leasehold_guard:shop:{a}:order:7");
+        assert_eq!(hold_stem(&name), b"shop:{a}:order:7");
+        assert!(LockName::from("n").with_key(Some("".into())).is_empty());
     }
 
     #[test]

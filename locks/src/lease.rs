@@ -10,17 +10,19 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::acquire;
 use crate::clock::{self, Moment};
-use crate::error::{CallError, Lost, ReleaseError};
+use crate::error::{CallError, DowngradeError, ExtendError, Lost, ReleaseError};
 use crate::keys::LockName;
 use crate::lock::Acquire;
 use crate::locks::Client;
-use crate::mode::{Mode, Wake};
-use crate::options::Terms;
+use crate::mode::{Mode, Wake, nonsense};
+use crate::options::{Terms, lease_millis, whole_millis};
 use crate::owner::{HolderId, Owner, lock};
 use crate::policy::Timings;
 use crate::release::{Outcome, Release};
-use crate::renewal::Event;
+use crate::renewal::{Answer, Event};
+use crate::watchdog;
 
 /// What a lease is worth at present.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +53,9 @@ pub enum LostReason {
     /// No renewal succeeded in time, or the lease time that was given is over.
     #[error("its deadline has passed")]
     DeadlinePassed,
+    /// It was held for as long as its longest hold allows ([`max_hold`](crate::AcquireOptions::max_hold)).
+    #[error("it was held for as long as it may be")]
+    MaxHold,
     /// The renewal policy gave up.
     #[error("its renewal gave up")]
     GaveUp,
@@ -211,6 +216,135 @@ impl Lease {
         })
     }
 
+    /// Does the work for as long as the lease can be trusted, then gives the lock back.
+    pub(crate) async fn through<T>(self, work: impl AsyncFnOnce(&Lease) -> T) -> Result<T, Lost> {
+        let done = self.run(work(&self)).await?;
+        match self.release().await {
+            Err(ReleaseError::Lost { name, reason }) => Err(Lost { name, reason }),
+            // What is not confirmed goes on in the background; the work is done.
+            Ok(_) | Err(_) => Ok(done),
+        }
+    }
+
+    /// Lets Redis keep the lock for at least this long, counted from now. A lease that lasts longer already is left as it is: no
+    /// extension adds to another, and none shortens anything.
+    ///
+    /// A renewed lease is renewed all the same; if its process dies, the lock ends when the extension does. A longest hold
+    /// ([`max_hold`](crate::AcquireOptions::max_hold)) still ends when it would have.
+    ///
+    /// # Errors
+    /// [`ExtendError::Lost`]: the hold is gone, and was not revived. [`ExtendError::Times`] if the policy's margin leaves nothing
+    /// of the time, [`ExtendError::Call`] if Redis gave no answer or refused: the lease is trusted as long as before.
+    ///
+    /// # Cancel safety
+    /// Redis may have extended the lock; the lease is trusted as long as before.
+    pub async fn extend(&self, time: Duration) -> Result<(), ExtendError> {
+        let hold = &self.hold;
+        let timings = hold.timings.with_lease(whole_millis(time)?)?;
+        let name = || self.name().to_string();
+        let lost = |reason| ExtendError::Lost { name: name(), reason };
+        let turn = hold.turn.lock().await;
+        if let Some(reason) = hold.lost_reason() {
+            return Err(lost(reason));
+        }
+        if turn.ended.is_some() {
+            return Err(lost(LostReason::NotOwner));
+        }
+        let sent = clock::now();
+        let lease = hold.within_limit(timings.lease, sent);
+        hold.outlasts(lease);
+        let named = hold.mode.renewal(&hold.holder, hold.leases());
+        let call = watchdog::renewal(named.iter(), lease);
+        let result = hold.client.connection.run(&call, None).await;
+        let answer = result.and_then(|reply| {
+            let unreadable = nonsense(call.text.name, &reply);
+            let answers = watchdog::answers(reply, std::iter::once(named.len())).unwrap_or_default();
+            answers.into_iter().next().ok_or(unreadable)
+        });
+        let gone = |reason| {
+            hold.tell(LeaseState::Lost(reason));
+            hold.client.watchdog.tell(&hold.holder, Event::End(reason));
+            Err(lost(reason))
+        };
+        match answer {
+            Ok(Answer::Yes) => {
+                if hold.is_told && !self.is_valid() {
+                    return Err(lost(hold.lost_reason().unwrap_or(LostReason::DeadlinePassed)));
+                }
+                let until = sent.plus(timings.lease).minus(timings.margin);
+                hold.trust(until.min(hold.trusted_at_most()));
+                hold.client
+                    .watchdog
+                    .tell(&hold.holder, Event::Extended { sent, timings });
+                Ok(())
+            }
+            Ok(Answer::No) => gone(LostReason::NotOwner),
+            Ok(Answer::Clobbered) => gone(LostReason::KeyClobbered),
+            Ok(Answer::Failed(_)) => Err(ExtendError::Call {
+                name: name(),
+                source: CallError::denied(call.text.name),
+            }),
+            Err(source) => Err(ExtendError::Call { name: name(), source }),
+        }
+    }
+
+    /// Turns a write lock into a read lock without letting anybody in between: the read lock is acquired beside it, then the
+    /// write lock is given back. The read lock has the same owner, is renewed if the write lock was, and else lasts as long.
+    ///
+    /// If the owner has further leases of the write lock, they keep it.
+    ///
+    /// # Errors
+    /// [`DowngradeError`]; unless the lock was lost, it holds the write lock's lease.
+    ///
+    /// # Cancel safety
+    /// Both locks are given back in the background.
+    pub async fn downgrade(self) -> Result<Lease, DowngradeError> {
+        let hold = self.hold.clone();
+        let name = || hold.mode.name().to_string();
+        let lost = |reason| DowngradeError::Lost { name: name(), reason };
+        let Some(read) = hold.mode.downgraded() else {
+            return Err(DowngradeError::NotAWriteLock { lease: Box::new(self) });
+        };
+        if let Some(reason) = hold.lost_reason() {
+            return Err(lost(reason));
+        }
+        let acquired = match self.terms_of_the_rest() {
+            Ok(terms) => acquire::try_acquire_on(hold.client.clone(), read, terms).await,
+            Err(refusal) => Err(refusal.into()),
+        };
+        match acquired {
+            Ok(Some(read)) => match self.release().await {
+                Err(ReleaseError::Lost { reason, .. }) => Err(lost(reason)),
+                // What is not confirmed goes on in the background.
+                Ok(_) | Err(_) => Ok(read),
+            },
+            // Somebody else has the lock, so this one has lost it.
+            Ok(None) => Err(lost(LostReason::NotOwner)),
+            Err(source) => Err(DowngradeError::Acquire {
+                lease: Box::new(self),
+                source,
+            }),
+        }
+    }
+
+    /// The terms of an acquire that lasts as long as this lease would.
+    fn terms_of_the_rest(&self) -> Result<Terms, crate::error::InvalidTimes> {
+        let (hold, now) = (&self.hold, clock::now());
+        let lease = match self.renewed {
+            true => hold.within_limit(hold.timings.lease, now),
+            false => self.remaining(),
+        };
+        let ends = hold.ends();
+        Ok(Terms {
+            wait_limit: None,
+            timings: hold.timings.with_lease(whole_millis(lease)?)?,
+            renewed: self.renewed,
+            max_hold: (ends != Moment::NEVER).then(|| ends.since(now)),
+            owner: Some(self.owner()),
+            reentry: true,
+        })
+    }
+
     /// Gives the lock back and tells what came of it.
     ///
     /// # Errors
@@ -286,8 +420,12 @@ pub(crate) struct Hold {
     pub(crate) holder: HolderId,
     /// Whether the policy ever tells the holder anything.
     pub(crate) is_told: bool,
-    /// How long Redis keeps it without renewal.
-    pub(crate) lease_time: Duration,
+    /// The policy's times for it.
+    pub(crate) timings: Timings,
+    /// The longest lease that Redis was asked for, in milliseconds.
+    longest_lease_ms: AtomicU64,
+    /// When its longest hold is over.
+    ends: OnceLock<Moment>,
     /// The operations of one holder id go one after the other, and know how the last one ended.
     pub(crate) turn: tokio::sync::Mutex<Turn>,
     trusted_until: AtomicU64,
@@ -319,13 +457,15 @@ struct Inner {
 
 impl Hold {
     pub(crate) fn new(client: Arc<Client>, mode: Arc<dyn Mode>, terms: &Terms) -> Self {
-        let timings = &terms.timings;
+        let timings = terms.timings;
         Hold {
             holder: mode.holder(&client.ids, terms.wait_limit),
             client,
             mode,
             is_told: timings.is_told(),
-            lease_time: timings.lease,
+            timings,
+            longest_lease_ms: AtomicU64::new(lease_millis(timings.lease)),
+            ends: OnceLock::new(),
             turn: tokio::sync::Mutex::default(),
             trusted_until: AtomicU64::new(0),
             fencing_token: OnceLock::new(),
@@ -345,6 +485,40 @@ impl Hold {
             // Set once: only the outermost acquire brings one.
             let _ = self.fencing_token.set(token);
         }
+    }
+
+    /// The hold ends then, however well its renewal goes.
+    pub(crate) fn set_ends(&self, ends: Moment) {
+        // Set once: only the outermost acquire has a limit.
+        let _ = self.ends.set(ends);
+    }
+
+    /// When its longest hold is over; `NEVER` without a limit.
+    fn ends(&self) -> Moment {
+        self.ends.get().copied().unwrap_or(Moment::NEVER)
+    }
+
+    /// No lease is trusted longer than this.
+    fn trusted_at_most(&self) -> Moment {
+        match self.ends() {
+            Moment::NEVER => Moment::NEVER,
+            ends => ends.minus(self.timings.margin),
+        }
+    }
+
+    /// A lease asked for now, cut at the longest hold.
+    pub(crate) fn within_limit(&self, lease: Duration, now: Moment) -> Duration {
+        lease.min(self.ends().since(now))
+    }
+
+    /// Redis may keep the hold for this long without renewal.
+    pub(crate) fn outlasts(&self, lease: Duration) {
+        self.longest_lease_ms.fetch_max(lease_millis(lease), Ordering::Relaxed);
+    }
+
+    /// How long Redis may keep the hold without renewal.
+    pub(crate) fn longest_lease(&self) -> Duration {
+        Duration::from_millis(self.longest_lease_ms.load(Ordering::Relaxed))
     }
 
     /// How many leases are alive: the count that belongs in Redis.

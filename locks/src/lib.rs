@@ -28,11 +28,13 @@ mod clock;
 mod connection;
 mod error;
 mod events;
+mod fence_gate;
 mod keys;
 mod kind;
 mod lease;
 mod local_queue;
 mod lock;
+mod lockable;
 mod locks;
 mod mode;
 mod options;
@@ -49,12 +51,17 @@ mod watchdog;
 
 pub use admin::{Admin, Holder, LockInfo, Waiter};
 pub use clock::Moment;
-pub use error::{AcquireError, AdminError, BuildError, CallError, InvalidTimes, Lost, ReleaseError};
+pub use error::{
+    AcquireError, AdminError, BuildError, CallError, DowngradeError, ExtendError, FenceError, InvalidTimes, Lost,
+    ReleaseError, WithError,
+};
 pub use events::{Event, EventKind, Observer};
+pub use fence_gate::FenceGate;
 pub use keys::LockName;
 pub use kind::{LockKind, UnknownKind};
 pub use lease::{FailureCause, Lease, LeaseState, LostReason, Released};
 pub use lock::{Acquire, FairLock, FencedLock, Lock, MultiLock, ReentrantLock, SpinLock, TryAcquire};
+pub use lockable::{Acquiring, Lockable};
 pub use locks::{Locks, LocksBuilder, Stats, StillPending};
 pub use mode::{Fair, Fenced, Multi, Read, Reentrant, Spin, Write};
 pub use options::AcquireOptions;

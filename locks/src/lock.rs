@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::acquire;
-use crate::error::AcquireError;
+use crate::error::{AcquireError, WithError};
 use crate::keys::LockName;
 use crate::kind::LockKind;
 use crate::lease::Lease;
@@ -82,6 +82,24 @@ impl<K> Lock<K> {
         }
     }
 
+    /// Acquires the lock, does the work while it is held, and gives it back. If the lock is not acquired, the work is not begun;
+    /// if it is lost, the work is dropped at that moment.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: leasehold::Locks) -> Result<(), leasehold::WithError> {
+    /// let left = locks.reentrant("stock:42").with(async |_lease| 41).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`WithError`]. A release that gets no answer is none: the work is done, and the release goes on in the background.
+    ///
+    /// # Cancel safety
+    /// The work is dropped, and the lock is given back in the background.
+    pub async fn with<T>(&self, work: impl AsyncFnOnce(&Lease) -> T) -> Result<T, WithError> {
+        self.acquire().with(work).await
+    }
+
     /// Acquires the lock if it is free, without waiting for its holder: busy is `None`. Redis gets one command timeout to answer.
     ///
     /// # Errors
@@ -141,6 +159,29 @@ impl Acquire {
         self
     }
 
+    /// See [`AcquireOptions::max_hold`].
+    pub fn max_hold(mut self, limit: Duration) -> Self {
+        self.options = self.options.max_hold(limit);
+        self
+    }
+
+    /// See [`AcquireOptions::no_reentry`].
+    pub fn no_reentry(mut self) -> Self {
+        self.options = self.options.no_reentry();
+        self
+    }
+
+    /// Acquires the lock, does the work while it is held, and gives it back; see [`Lock::with`].
+    ///
+    /// # Errors
+    /// [`WithError`].
+    ///
+    /// # Cancel safety
+    /// As [`Lock::with`].
+    pub async fn with<T>(self, work: impl AsyncFnOnce(&Lease) -> T) -> Result<T, WithError> {
+        Ok(self.await?.through(work).await?)
+    }
+
     /// See [`AcquireOptions::owner`].
     pub fn owner(mut self, owner: &Owner) -> Self {
         self.options = self.options.owner(owner);
@@ -178,9 +219,23 @@ impl fmt::Debug for Acquire {
 pub struct TryAcquire(Acquire);
 
 impl TryAcquire {
+    pub(crate) fn new(acquire: Acquire) -> Self {
+        TryAcquire(acquire)
+    }
+
     /// See [`AcquireOptions::lease_time`].
     pub fn lease_time(self, lease_time: Duration) -> Self {
         TryAcquire(self.0.lease_time(lease_time))
+    }
+
+    /// See [`AcquireOptions::max_hold`].
+    pub fn max_hold(self, limit: Duration) -> Self {
+        TryAcquire(self.0.max_hold(limit))
+    }
+
+    /// See [`AcquireOptions::no_reentry`].
+    pub fn no_reentry(self) -> Self {
+        TryAcquire(self.0.no_reentry())
     }
 
     /// See [`AcquireOptions::owner`].

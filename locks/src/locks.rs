@@ -10,8 +10,10 @@ use crate::connection::{Address, Connection, without_password};
 use crate::error::{BuildError, CallError, InvalidTimes};
 use crate::events::Observer;
 use crate::keys::LockName;
+use crate::kind::LockKind;
 use crate::local_queue::LocalQueues;
 use crate::lock::{FairLock, FencedLock, Lock, MultiLock, ReentrantLock, SpinLock};
+use crate::lockable::Lockable;
 use crate::mode::{Fair, Fenced, Multi, Reentrant, Spin};
 use crate::owner::{HolderIds, Owner};
 use crate::policy::{RenewalPolicy, Timings};
@@ -31,12 +33,23 @@ pub(crate) struct Client {
     pub(crate) watchdog_time: Duration,
     pub(crate) policy: RenewalPolicy,
     pub(crate) fair_wait_time: Duration,
+    mapper: Option<NameMapper>,
     closed: AtomicBool,
 }
+
+/// From the name that the user gives to the one that is the key.
+type NameMapper = Arc<dyn Fn(&LockName) -> LockName + Send + Sync>;
 
 impl Client {
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+
+    /// A name as the user gave it, with the key that this client makes of it.
+    pub(crate) fn named(&self, name: impl Into<LockName>) -> LockName {
+        let name = name.into();
+        let key = self.mapper.as_ref().map(|map| map(&name.with_key(None)));
+        name.with_key(key)
     }
 }
 
@@ -77,7 +90,7 @@ impl Locks {
 
     /// A lock that its owner can acquire again while holding it; what Redisson calls `RLock`.
     pub fn reentrant(&self, name: impl Into<LockName>) -> ReentrantLock {
-        Lock::new(self.client.clone(), Arc::new(Reentrant::new(name.into())))
+        Lock::new(self.client.clone(), Arc::new(Reentrant::new(self.client.named(name))))
     }
 
     /// As [`reentrant`](Self::reentrant), and whoever has waited longest comes first, over all processes; what Redisson calls
@@ -106,19 +119,19 @@ impl Locks {
     /// +exists`, the keys `redisson_lock_queue:*` and `redisson_lock_timeout:*`, and should have `+pubsub|numsub`: without it a
     /// listener by pattern makes dead waiters seem alive.
     pub fn fair(&self, name: impl Into<LockName>) -> FairLock {
-        let mode = Fair::new(name.into(), self.client.fair_wait_time);
+        let mode = Fair::new(self.client.named(name), self.client.fair_wait_time);
         Lock::new(self.client.clone(), Arc::new(mode))
     }
 
     /// Many readers or one writer; what Redisson calls `RReadWriteLock`.
     pub fn read_write(&self, name: impl Into<LockName>) -> ReadWriteLock {
-        ReadWriteLock::new(self.client.clone(), name.into())
+        ReadWriteLock::new(self.client.clone(), self.client.named(name))
     }
 
     /// As [`reentrant`](Self::reentrant), for waiters that ask at intervals (1 ms doubling to 128 ms, with jitter) instead of
     /// subscribing: for very short holds, or where pub/sub is not allowed. Shares names with reentrant locks.
     pub fn spin(&self, name: impl Into<LockName>) -> SpinLock {
-        Lock::new(self.client.clone(), Arc::new(Spin::new(name.into())))
+        Lock::new(self.client.clone(), Arc::new(Spin::new(self.client.named(name))))
     }
 
     /// As [`reentrant`](Self::reentrant), with a fencing token that grows with every acquire; what Redisson calls `RFencedLock`.
@@ -126,7 +139,28 @@ impl Locks {
     /// The token also grows over a Redis that lost its data or its last writes, as long as the server's clock is not set back.
     /// Counters are never deleted: one small key a name stays in Redis.
     pub fn fenced(&self, name: impl Into<LockName>) -> FencedLock {
-        Lock::new(self.client.clone(), Arc::new(Fenced::new(name.into())))
+        Lock::new(self.client.clone(), Arc::new(Fenced::new(self.client.named(name))))
+    }
+
+    /// A lock of the kind that configuration names. Of a read-write lock it is the half for those who write; of the kind `multi`
+    /// it is one over this name alone.
+    pub fn lock(&self, kind: LockKind, name: impl Into<LockName>) -> Box<dyn Lockable> {
+        match kind {
+            LockKind::Reentrant => Box::new(self.reentrant(name)),
+            LockKind::Fair => Box::new(self.fair(name)),
+            LockKind::ReadWrite => Box::new(self.read_write(name).write()),
+            LockKind::Spin => Box::new(self.spin(name)),
+            LockKind::Fenced => Box::new(self.fenced(name)),
+            LockKind::Multi => Box::new(self.multi([name])),
+        }
+    }
+
+    /// As [`lock`](Self::lock) for those who only read: they share a read-write lock, and take every other kind as it is.
+    pub fn lock_for_reading(&self, kind: LockKind, name: impl Into<LockName>) -> Box<dyn Lockable> {
+        match kind {
+            LockKind::ReadWrite => Box::new(self.read_write(name).read()),
+            other => self.lock(other, name),
+        }
     }
 
     /// Several reentrant locks held as one, all or none; what Redisson calls `RMultiLock`. To everybody else each of them is an
@@ -135,7 +169,7 @@ impl Locks {
     /// They are taken in one step, so none is held while another is waited for, and callers that name them in different order
     /// cannot block each other for ever. Under much contention for single names a caller that needs many may wait long.
     pub fn multi<N: Into<LockName>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
-        let names = names.into_iter().map(Into::into);
+        let names = names.into_iter().map(|name| self.client.named(name));
         Lock::new(self.client.clone(), Arc::new(Multi::new(names)))
     }
 
@@ -230,6 +264,7 @@ pub struct LocksBuilder {
     policy: RenewalPolicy,
     command_timeout: Duration,
     fair_wait_time: Duration,
+    mapper: Option<NameMapper>,
     observer: Option<Arc<dyn Observer>>,
 }
 
@@ -241,6 +276,7 @@ impl Default for LocksBuilder {
             policy: RenewalPolicy::default(),
             command_timeout: DEFAULT_COMMAND_TIMEOUT,
             fair_wait_time: DEFAULT_FAIR_WAIT_TIME,
+            mapper: None,
             observer: None,
         }
     }
@@ -280,6 +316,27 @@ impl LocksBuilder {
     pub fn fair_wait_time(mut self, time: Duration) -> Self {
         self.fair_wait_time = time;
         self
+    }
+
+    /// What the key of each lock is called, made of its name; what Redisson calls a name mapper. Default: the name itself.
+    ///
+    /// The mapped name is the lock's key, and channels and further keys are made of it. The user's name is what leases, errors
+    /// and events show. Every client of one lock must map alike. Two names that are mapped to one key are one lock in Redis, but
+    /// an owner of one of them does not re-enter the other.
+    ///
+    /// ```
+    /// # use leasehold::{Locks, LockName};
+    /// let builder = Locks::builder().name_mapper(|name| format!("shop:{name}").into());
+    /// ```
+    pub fn name_mapper(mut self, mapper: impl Fn(&LockName) -> LockName + Send + Sync + 'static) -> Self {
+        self.mapper = Some(Arc::new(mapper));
+        self
+    }
+
+    /// A [name mapper](Self::name_mapper) that puts this in front of every name.
+    pub fn name_prefix(self, prefix: &str) -> Self {
+        let prefix = prefix.as_bytes().to_vec();
+        self.name_mapper(move |name| [&prefix, name.as_bytes()].concat().into())
     }
 
     /// Who hears of each renewal and each change of a lease. Default: nobody.
@@ -326,6 +383,7 @@ impl LocksBuilder {
                 watchdog_time,
                 policy: self.policy,
                 fair_wait_time,
+                mapper: self.mapper,
                 closed: AtomicBool::new(false),
             }),
         })

@@ -15,6 +15,7 @@ pub use reentrant::Reentrant;
 pub use spin::Spin;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
@@ -60,6 +61,10 @@ pub(crate) trait Mode: fmt::Debug + Send + Sync + 'static {
     }
     /// The part whose hold by the same owner this one would wait for, for ever.
     fn waits_for(&self) -> Option<Part> {
+        None
+    }
+    /// The part that this one can be given back to, so that its owner stays in.
+    fn downgraded(&self) -> Option<Arc<dyn Mode>> {
         None
     }
     /// Whether waiters stand in a queue in Redis, which decides whose turn it is.

@@ -15,7 +15,9 @@ pub struct AcquireOptions {
     wait_limit: Option<Duration>,
     deadline: Option<Instant>,
     lease_time: Option<Duration>,
+    max_hold: Option<Duration>,
     owner: Option<Owner>,
+    no_reentry: bool,
     renewal: Option<RenewalPolicy>,
 }
 
@@ -47,12 +49,30 @@ impl AcquireOptions {
         self
     }
 
+    /// How long the lock may be held at most, however well its renewal goes. Default: for as long as the lease lives.
+    ///
+    /// Renewal ends so that Redis keeps the lock no longer, and the holder is told [`LostReason::MaxHold`](crate::LostReason)
+    /// the policy's margin before the end. Counted from before the request that was granted; a re-entry keeps the limit of its
+    /// hold. A lease time is such a limit already, so both together are refused.
+    pub fn max_hold(mut self, limit: Duration) -> Self {
+        self.max_hold = Some(limit);
+        self
+    }
+
     /// Who acquires. Default: an owner of its own, which no other acquire shares.
     ///
     /// If this owner holds the lock already, the acquire re-enters: the hold count rises, and the lock is free when every
     /// lease of it is released.
     pub fn owner(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
+        self
+    }
+
+    /// Refuses to re-enter: if the owner holds the lock already, the acquire ends at once with
+    /// [`AcquireError::AlreadyHeld`](crate::AcquireError). Default: re-entry raises the hold count. Without an
+    /// [`owner`](Self::owner) it has no effect, since nobody else is the same owner.
+    pub fn no_reentry(mut self) -> Self {
+        self.no_reentry = true;
         self
     }
 
@@ -74,16 +94,31 @@ impl AcquireOptions {
                 "a lease time turns renewal off, so a renewal policy beside it would have no effect; give one".into(),
             ));
         }
+        if self.lease_time.is_some() && self.max_hold.is_some() {
+            return Err(InvalidTimes::new(
+                "a lease time ends a hold already, so a longest hold beside it would have no effect; give one".into(),
+            ));
+        }
         let policy = self.renewal.as_ref().unwrap_or(default_policy);
-        let timings = match self.lease_time {
-            Some(lease_time) => Timings::fixed(policy, whole_millis(lease_time)?)?,
-            None => Timings::renewed(policy, watchdog_time)?,
+        let max_hold = self.max_hold.map(whole_millis).transpose()?;
+        let timings = match (self.lease_time, max_hold) {
+            (Some(lease_time), _) => Timings::fixed(policy, whole_millis(lease_time)?)?,
+            // One lease covers it, so there is nothing to renew.
+            (None, Some(limit)) if limit <= watchdog_time => Timings::fixed(policy, limit)?,
+            (None, _) => Timings::renewed(policy, watchdog_time)?,
         };
+        if max_hold.is_some() && !timings.is_told() {
+            return Err(InvalidTimes::new(
+                "a longest hold ends by telling the holder, and this renewal policy tells nobody anything".into(),
+            ));
+        }
         Ok(Terms {
             wait_limit: self.wait_limit.or(self.deadline.map(clock::until)),
             timings,
             renewed: self.lease_time.is_none(),
+            max_hold,
             owner: self.owner,
+            reentry: !self.no_reentry,
         })
     }
 }
@@ -94,7 +129,10 @@ pub(crate) struct Terms {
     pub(crate) wait_limit: Option<Duration>,
     pub(crate) timings: Timings,
     pub(crate) renewed: bool,
+    pub(crate) max_hold: Option<Duration>,
     pub(crate) owner: Option<Owner>,
+    /// Whether the owner may hold the lock already.
+    pub(crate) reentry: bool,
 }
 
 /// A lease time as Redis counts it, rounded up to whole milliseconds.
@@ -177,6 +215,24 @@ mod tests {
             )
             .is_err()
         );
+        assert!(check(AcquireOptions::new().lease_time(limit).max_hold(limit)).is_err());
+        assert!(check(AcquireOptions::new().max_hold(Duration::ZERO)).is_err());
         assert!(check(AcquireOptions::new().wait_limit(Duration::MAX)).is_ok());
+    }
+
+    #[test]
+    fn a_longest_hold_within_one_lease_is_a_lease_of_that_length() {
+        let terms = check(AcquireOptions::new().max_hold(Duration::from_secs(5))).unwrap();
+        assert_eq!(terms.timings.lease, Duration::from_secs(5));
+        let terms = check(AcquireOptions::new().max_hold(Duration::from_secs(50))).unwrap();
+        assert_eq!(terms.timings.lease, Duration::from_secs(30));
+        assert_eq!(terms.max_hold, Some(Duration::from_secs(50)));
+    }
+
+    #[cfg(feature = "legacy-policies")]
+    #[test]
+    fn a_longest_hold_under_a_policy_that_tells_nobody_is_refused() {
+        let options = AcquireOptions::new().renewal(RenewalPolicy::naive_cancel());
+        assert!(check(options.max_hold(Duration::from_secs(50))).is_err());
     }
 }

@@ -216,6 +216,8 @@ pub(crate) struct Timings {
     /// The share of the period by which it may be shortened.
     pub(crate) jitter: f64,
     pub(crate) margin: Duration,
+    /// The rule behind the margin, for a lease of another length.
+    margin_rule: Margin,
     pub(crate) attempt_timeout: Duration,
     pub(crate) effort: Effort,
     pub(crate) signal: Signal,
@@ -251,32 +253,24 @@ impl Timings {
 
     /// The times of a lock with a lease time of its own: it is watched, not renewed.
     pub(crate) fn fixed(policy: &RenewalPolicy, lease: Duration) -> Result<Self, InvalidTimes> {
-        let timings = Self::of(policy, lease)?;
-        if timings.margin >= lease {
+        Self::of(policy, lease)?.with_lease(lease)
+    }
+
+    /// The same with another lease: refused if it could never be trusted.
+    pub(crate) fn with_lease(self, lease: Duration) -> Result<Self, InvalidTimes> {
+        let margin = margin(self.margin_rule, lease)?;
+        if margin >= lease {
             return Err(InvalidTimes::new(format!(
-                "a lease time of {lease:?} is not longer than the policy's margin of {:?}, so it could never be trusted",
-                timings.margin
+                "a lease time of {lease:?} is not longer than the policy's margin of {margin:?}, so it could never be trusted"
             )));
         }
-        Ok(timings)
+        Ok(Timings { lease, margin, ..self })
     }
 
     fn of(policy: &RenewalPolicy, lease: Duration) -> Result<Self, InvalidTimes> {
         let (period, jitter) = match policy.period {
             Period::LeaseThird => (lease / 3, 0.1),
             Period::Fixed(period) => (period, 0.0),
-        };
-        let margin = match policy.margin {
-            Margin::Ratio(ratio) if !(0.0..=1.0).contains(&ratio) => {
-                return Err(InvalidTimes::new(format!(
-                    "a margin is a share of the lease from 0 to 1, not {ratio}"
-                )));
-            }
-            Margin::Ratio(ratio) => {
-                let share = lease.mul_f64(ratio);
-                share.max(SHORTEST_MARGIN).min(lease / 3)
-            }
-            Margin::Fixed(margin) => margin,
         };
         let attempt_timeout = policy
             .attempt_timeout
@@ -285,7 +279,8 @@ impl Timings {
             lease,
             period,
             jitter,
-            margin,
+            margin: margin(policy.margin, lease)?,
+            margin_rule: policy.margin,
             attempt_timeout,
             effort: policy.effort,
             signal: policy.signal,
@@ -331,6 +326,17 @@ impl Timings {
             Signal::Never => false,
             Signal::OnGiveUp | Signal::AtDeadline => true,
         }
+    }
+}
+
+/// How long before the end of a lease it is no longer trusted.
+fn margin(rule: Margin, lease: Duration) -> Result<Duration, InvalidTimes> {
+    match rule {
+        Margin::Ratio(ratio) if !(0.0..=1.0).contains(&ratio) => Err(InvalidTimes::new(format!(
+            "a margin is a share of the lease from 0 to 1, not {ratio}"
+        ))),
+        Margin::Ratio(ratio) => Ok(lease.mul_f64(ratio).max(SHORTEST_MARGIN).min(lease / 3)),
+        Margin::Fixed(margin) => Ok(margin),
     }
 }
 

@@ -50,10 +50,9 @@ impl Quorum {
     /// A lock that is held while a majority of the nodes holds it.
     pub fn reentrant(&self, name: impl Into<LockName>) -> QuorumLock {
         let name = name.into();
-        let mode: Arc<dyn Mode> = Arc::new(Reentrant::new(name.clone()));
         let nodes = self.nodes.iter().map(|client| Node {
             client: client.clone(),
-            mode: mode.clone(),
+            mode: Arc::new(Reentrant::new(client.named(&name))),
         });
         QuorumLock {
             nodes: nodes.collect(),

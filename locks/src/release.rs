@@ -130,7 +130,7 @@ async fn work(mut releases: mpsc::UnboundedReceiver<Release>, pending: watch::Se
         tokio::spawn(async move {
             let mut pause = FIRST_PAUSE;
             // By then the lock has ended by itself, and a Redis that was silent for so long has other troubles.
-            let end = clock::now().plus(release.hold.lease_time).plus(AFTER_THE_LEASE);
+            let end = clock::now().plus(release.hold.longest_lease()).plus(AFTER_THE_LEASE);
             while release.attempt().await.is_err_and(|error| error.is_retryable()) && clock::now() < end {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);

@@ -22,6 +22,8 @@ pub(crate) struct Attempt {
     pub(crate) sent: Moment,
     /// When the attempt counts as unanswered.
     pub(crate) until: Moment,
+    /// How long Redis is asked to keep the lock.
+    pub(crate) lease: Duration,
     failed: bool,
 }
 
@@ -45,7 +47,8 @@ pub(crate) enum Event {
     Due,
     /// An attempt was answered, or failed on the way.
     Answered { number: u64, answer: Answer },
-    /// The hold got a new lease by other means than renewal: a re-entry with these times, whose request was sent then.
+    /// The hold got a new lease by other means than renewal: a re-entry or an extension with these times, whose request was
+    /// sent then.
     Extended { sent: Moment, timings: Timings },
     /// From now on the hold is to be renewed, with these times.
     Attend(Timings),
@@ -103,6 +106,9 @@ pub(crate) struct Renewal {
     phase: Phase,
     /// The lease can be trusted until then.
     trusted_until: Moment,
+    /// When the longest hold is over, on the server and here; `NEVER` without a limit.
+    ends: Moment,
+    cap: Moment,
     /// No renewal sent so far can keep the lock alive longer than this, unless the server stood still.
     longest_life: Moment,
     failures: u32,
@@ -115,9 +121,14 @@ pub(crate) struct Renewal {
 }
 
 impl Renewal {
-    /// A hold that was granted by a request sent at `sent`.
-    pub(crate) fn new(timings: Timings, renewed: bool, sent: Moment, draw: f64) -> Self {
-        let phase = if renewed {
+    /// A hold that was granted by a request sent at `sent`, and ends at `ends` however well its renewal goes.
+    pub(crate) fn new(timings: Timings, renewed: bool, sent: Moment, ends: Moment, draw: f64) -> Self {
+        let cap = match ends {
+            Moment::NEVER => Moment::NEVER,
+            ends => ends.minus(timings.margin),
+        };
+        let trusted_until = sent.plus(timings.lease).minus(timings.margin).min(cap);
+        let phase = if renewed && trusted_until < cap {
             Phase::Resting {
                 due: sent.plus(timings.next_period(draw)),
             }
@@ -126,7 +137,9 @@ impl Renewal {
         };
         Renewal {
             phase,
-            trusted_until: sent.plus(timings.lease).minus(timings.margin),
+            trusted_until,
+            ends,
+            cap,
             longest_life: sent.plus(timings.lease),
             failures: 0,
             pause: Duration::ZERO,
@@ -144,11 +157,6 @@ impl Renewal {
         self.trusted_until
     }
 
-    /// The lease that a renewal asks for.
-    pub(crate) fn lease(&self) -> Duration {
-        self.timings.lease
-    }
-
     /// When the state machine wants to be told [`Event::Due`].
     pub(crate) fn wakes(&self) -> Moment {
         let timer = match &self.phase {
@@ -159,6 +167,7 @@ impl Renewal {
             Phase::Lost => return self.longest_life,
             Phase::Ended => return Moment::NEVER,
         };
+        let timer = timer.min(self.cap);
         if self.deadline_is_told() {
             timer.min(self.trusted_until)
         } else {
@@ -179,9 +188,9 @@ impl Renewal {
             }
             Event::End(reason) => self.lose(reason, actions),
             Event::Answered { number, answer } => self.answered(number, answer, now, draw, actions),
-            Event::Extended { sent, timings } => self.extended(sent, timings, draw, actions),
+            Event::Extended { sent, timings } => self.extended(sent, timings, now, draw, actions),
             Event::Attend(timings) => {
-                if self.phase == Phase::Watched {
+                if self.phase == Phase::Watched && self.trusted_until < self.cap {
                     self.timings = timings;
                     self.calm(actions);
                     self.phase = Phase::Resting { due: now };
@@ -206,8 +215,8 @@ impl Renewal {
             }
             return;
         }
-        if self.deadline_is_told() && now >= self.trusted_until {
-            return self.lose(LostReason::DeadlinePassed, actions);
+        if let Some(reason) = self.is_over(now) {
+            return self.lose(reason, actions);
         }
         match self.phase {
             Phase::Resting { due } if now >= due => self.attempt(now, actions),
@@ -235,6 +244,7 @@ impl Renewal {
             number: self.next_number,
             sent: now,
             until: now.plus(timeout),
+            lease: self.timings.lease.min(self.ends.since(now)),
             failed: false,
         };
         self.next_number += 1;
@@ -243,7 +253,7 @@ impl Renewal {
             self.attempts.remove(0);
         }
         self.attempts.push(attempt);
-        self.longest_life = self.longest_life.max(now.plus(self.timings.lease));
+        self.longest_life = self.longest_life.max(now.plus(attempt.lease));
         self.phase = Phase::Trying;
         actions.push(Action::Send(attempt));
     }
@@ -258,12 +268,13 @@ impl Renewal {
         match answer {
             Answer::Yes => {
                 // An answer that comes after the deadline revives nothing, whoever was quicker to notice.
-                if self.deadline_is_told() && now >= self.trusted_until {
-                    return self.lose(LostReason::DeadlinePassed, actions);
+                if let Some(reason) = self.is_over(now) {
+                    return self.lose(reason, actions);
                 }
                 self.attempts.retain(|other| other.number > number);
                 self.round_trip = (self.round_trip * 7 + now.since(attempt.sent)) / 8;
-                self.trust(attempt.sent, actions);
+                let until = attempt.sent.plus(attempt.lease).minus(self.timings.margin);
+                self.trust(until, actions);
                 actions.push(Action::Renewed { sent: attempt.sent });
                 self.rest(attempt.sent, draw, actions);
             }
@@ -339,27 +350,37 @@ impl Renewal {
         }
     }
 
-    fn extended(&mut self, sent: Moment, timings: Timings, draw: f64, actions: &mut Vec<Action>) {
+    fn extended(&mut self, sent: Moment, timings: Timings, now: Moment, draw: f64, actions: &mut Vec<Action>) {
         if self.phase == Phase::Lost {
             return;
         }
-        let until = sent.plus(timings.lease).minus(timings.margin);
-        self.longest_life = self.longest_life.max(sent.plus(timings.lease));
-        if until > self.trusted_until {
-            self.trusted_until = until;
-            actions.push(Action::Trust(until));
+        self.longest_life = self.longest_life.max(sent.plus(timings.lease).min(self.ends));
+        // As with a renewal: what comes after the deadline revives nothing.
+        if let Some(reason) = self.is_over(now) {
+            return self.lose(reason, actions);
         }
-        // Redis answers again, so whatever was failing begins anew.
+        self.trust(sent.plus(timings.lease).minus(timings.margin), actions);
+        // Redis answers again, so whatever was failing begins anew; at once if this lease is shorter than a renewed one.
         if matches!(self.phase, Phase::Trying | Phase::Pausing { .. } | Phase::Unattended) {
             self.rest(sent, draw, actions);
+            if timings.lease < self.timings.lease
+                && let Phase::Resting { due } = &mut self.phase
+            {
+                *due = now;
+            }
         }
     }
 
-    /// The lock was renewed by a request sent then: the next renewal is a period later.
+    /// The lock was renewed by a request sent then: the next renewal is a period later, if the hold may last so long.
     fn rest(&mut self, sent: Moment, draw: f64, actions: &mut Vec<Action>) {
         self.calm(actions);
-        self.phase = Phase::Resting {
-            due: sent.plus(self.timings.next_period(draw)),
+        self.phase = if self.trusted_until < self.cap {
+            Phase::Resting {
+                due: sent.plus(self.timings.next_period(draw)),
+            }
+        } else {
+            self.attempts.clear();
+            Phase::Watched
         };
     }
 
@@ -373,8 +394,8 @@ impl Renewal {
         }
     }
 
-    fn trust(&mut self, sent: Moment, actions: &mut Vec<Action>) {
-        let until = sent.plus(self.timings.lease).minus(self.timings.margin);
+    fn trust(&mut self, until: Moment, actions: &mut Vec<Action>) {
+        let until = until.min(self.cap);
         if until > self.trusted_until {
             self.trusted_until = until;
             actions.push(Action::Trust(until));
@@ -397,6 +418,17 @@ impl Renewal {
         }
         self.phase = Phase::Lost;
         actions.push(Action::Tell(LeaseState::Lost(reason)));
+    }
+
+    /// Why the lease cannot be trusted any more, if the time for it is over.
+    fn is_over(&self, now: Moment) -> Option<LostReason> {
+        if now >= self.cap {
+            Some(LostReason::MaxHold)
+        } else if self.deadline_is_told() && now >= self.trusted_until {
+            Some(LostReason::DeadlinePassed)
+        } else {
+            None
+        }
     }
 
     fn deadline_is_told(&self) -> bool {
@@ -439,7 +471,7 @@ mod tests {
         fn new(policy: RenewalPolicy) -> Self {
             let timings = Timings::renewed(&policy, LEASE).unwrap();
             Hold {
-                renewal: Renewal::new(timings, true, START, 0.0),
+                renewal: Renewal::new(timings, true, START, Moment::NEVER, 0.0),
                 now: START,
                 told: Vec::new(),
                 sent: Vec::new(),
@@ -631,7 +663,7 @@ mod tests {
     fn a_given_lease_time_is_watched_and_not_renewed() {
         let timings = Timings::fixed(&RenewalPolicy::deadline(), Duration::from_secs(5)).unwrap();
         let mut hold = Hold::new(RenewalPolicy::deadline());
-        hold.renewal = Renewal::new(timings, false, START, 0.0);
+        hold.renewal = Renewal::new(timings, false, START, Moment::NEVER, 0.0);
         hold.run_until(4_000);
         assert!(hold.sent.is_empty());
         hold.run_until(10_000);
@@ -642,7 +674,7 @@ mod tests {
     fn a_re_entry_prolongs_a_watched_hold_and_never_shortens_it() {
         let timings = Timings::fixed(&RenewalPolicy::deadline(), Duration::from_secs(5)).unwrap();
         let mut hold = Hold::new(RenewalPolicy::deadline());
-        hold.renewal = Renewal::new(timings, false, START, 0.0);
+        hold.renewal = Renewal::new(timings, false, START, Moment::NEVER, 0.0);
         let extended = |ms, lease| Event::Extended {
             sent: START.plus(Duration::from_millis(ms)),
             timings: Timings::fixed(&RenewalPolicy::deadline(), Duration::from_secs(lease)).unwrap(),
@@ -700,5 +732,70 @@ mod tests {
             START.plus(Duration::from_secs(27)),
             "the first is given up"
         );
+    }
+    /// A hold of 30 s leases that may be held for 45 s.
+    fn capped(policy: RenewalPolicy) -> Hold {
+        let timings = Timings::renewed(&policy, LEASE).unwrap();
+        let mut hold = Hold::new(policy);
+        hold.renewal = Renewal::new(timings, true, START, START.plus(Duration::from_secs(45)), 0.0);
+        hold
+    }
+
+    #[test]
+    fn a_hold_with_a_limit_is_renewed_up_to_it_and_told_a_margin_before_whatever_the_policy() {
+        for policy in [
+            RenewalPolicy::deadline(),
+            RenewalPolicy::cancel_told(),
+            RenewalPolicy::retry(3),
+        ] {
+            let mut hold = capped(policy);
+            for (ms, number) in [(10_000, 1), (20_000, 2)] {
+                hold.run_until(ms);
+                hold.answer(ms, number, Answer::Yes);
+            }
+            let leases: Vec<_> = hold.sent.iter().map(|attempt| attempt.lease.as_secs()).collect();
+            assert_eq!(leases, [30, 25], "the last one asks for no more than the limit");
+            let end = START.plus(Duration::from_secs(42));
+            assert_eq!(hold.renewal.trusted_until(), end);
+            hold.run_until(41_999);
+            assert_eq!((hold.sent.len(), hold.lost()), (2, None), "nothing is left to renew");
+            hold.run_until(90_000);
+            assert_eq!(hold.lost(), Some((42_000, LostReason::MaxHold)));
+            assert!(hold.others.ends_with(&[Action::CleanUp, Action::Forget]));
+        }
+    }
+
+    #[test]
+    fn neither_re_entry_nor_extension_nor_a_late_answer_outlives_the_limit_of_a_hold() {
+        let mut hold = capped(RenewalPolicy::deadline());
+        let timings = Timings::fixed(&RenewalPolicy::deadline(), Duration::from_secs(600)).unwrap();
+        hold.at(5_000, Event::Extended { sent: START, timings });
+        assert_eq!(hold.renewal.trusted_until(), START.plus(Duration::from_secs(42)));
+        hold.run_until(10_000);
+        hold.answer(42_000, 1, Answer::Yes);
+        assert_eq!(hold.lost(), Some((42_000, LostReason::MaxHold)));
+    }
+
+    #[test]
+    fn an_extension_that_is_answered_after_the_deadline_revives_nothing() {
+        let fixed = |lease| Timings::fixed(&RenewalPolicy::deadline(), Duration::from_secs(lease)).unwrap();
+        let mut hold = Hold::new(RenewalPolicy::deadline());
+        hold.renewal = Renewal::new(fixed(5), false, START, Moment::NEVER, 0.0);
+        let sent = START.plus(Duration::from_millis(4_400));
+        let timings = fixed(60);
+        hold.at(4_500, Event::Extended { sent, timings });
+        assert_eq!(hold.lost(), Some((4_500, LostReason::DeadlinePassed)));
+    }
+
+    #[test]
+    fn a_short_extension_while_renewals_fail_is_renewed_at_once() {
+        let mut hold = Hold::new(RenewalPolicy::deadline());
+        hold.run_until(24_000);
+        let timings = Timings::fixed(&RenewalPolicy::deadline(), Duration::from_secs(1)).unwrap();
+        let sent = START.plus(Duration::from_millis(24_000));
+        let before = hold.sent.len();
+        hold.at(24_001, Event::Extended { sent, timings });
+        hold.run_until(24_001);
+        assert_eq!(hold.sent.len(), before + 1, "its deadline is still the one from before");
     }
 }

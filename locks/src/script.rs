@@ -193,10 +193,12 @@ catalog! {
     MULTI_RELEASE: BatchScript<0, 2> = ["take"] "multi_release";
     /// Keeps holds alive.
     RENEW: BatchScript<1, 1> = ["read_write"] "renew";
+    /// Refuses an older fencing token.
+    FENCE_ADMIT: Script<1, 1> = "fence_admit";
     /// Tells who holds a lock.
     INSPECT: Script<1, 0> = "inspect";
     /// Takes a lock away from its holder.
-    FORCE_RELEASE: Script<1, 2> = "force_release";
+    FORCE_RELEASE: Script<2, 2> = "force_release";
 }
 
 #[cfg(test)]

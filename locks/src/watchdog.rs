@@ -21,7 +21,7 @@ use crate::owner::HolderId;
 use crate::release::Release;
 use crate::renewal::{Action, Answer, Attempt, Event, Renewal};
 use crate::renewal_links::{Batch, Links, Outcome};
-use crate::script::{RENEW, Value};
+use crate::script::{Call, RENEW, Value};
 
 /// What the watchdog is told.
 enum Command {
@@ -232,7 +232,7 @@ impl Loop {
         };
         let hold = entry.hold.clone();
         match action {
-            Action::Send(attempt) => self.outbox.push((hold, attempt, entry.renewal.lease())),
+            Action::Send(attempt) => self.outbox.push((hold, attempt, attempt.lease)),
             Action::Trust(until) => hold.trust(until),
             Action::Tell(state) => {
                 let kind = match &state {
@@ -319,26 +319,8 @@ type Due = (HolderId, u64, Vec<Renewable>);
 
 /// A script over these holds.
 fn batch_of(due: &[Due], lease: Duration) -> Batch {
-    let named = due.iter().flat_map(|(_, _, named)| named);
-    let locks: Vec<_> = named
-        .clone()
-        .map(|renewable| {
-            let hash = std::iter::once(renewable.key.as_bytes());
-            let keys: Vec<&[u8]> = hash.chain(renewable.hold_keys.iter().map(Vec::as_slice)).collect();
-            let args = vec![
-                Value::Bytes(&renewable.field),
-                Value::Number(renewable.hold_keys.len() as u64),
-            ];
-            (keys, args)
-        })
-        .collect();
-    let guard = named
-        .clone()
-        .next()
-        .map(|first| keys::guard(&first.key))
-        .unwrap_or_default();
     Batch {
-        call: RENEW.call([&guard], [Value::Number(crate::options::lease_millis(lease))], &locks),
+        call: renewal(due.iter().flat_map(|(_, _, named)| named), lease),
         attempts: due
             .iter()
             .map(|(holder, number, named)| (holder.clone(), *number, named.len()))
@@ -355,6 +337,25 @@ impl Drop for Loop {
             entry.hold.tell(LeaseState::Lost(LostReason::ClientClosed));
         }
     }
+}
+
+/// The call that keeps these holds alive for this long from now. It creates nothing and shortens nothing.
+pub(crate) fn renewal<'a>(named: impl Iterator<Item = &'a Renewable> + Clone, lease: Duration) -> Call {
+    let locks: Vec<_> = named
+        .clone()
+        .map(|renewable| {
+            let hash = std::iter::once(renewable.key.key());
+            let keys: Vec<&[u8]> = hash.chain(renewable.hold_keys.iter().map(Vec::as_slice)).collect();
+            let args = vec![
+                Value::Bytes(&renewable.field),
+                Value::Number(renewable.hold_keys.len() as u64),
+            ];
+            (keys, args)
+        })
+        .collect();
+    let mut named = named;
+    let guard = named.next().map(|first| keys::guard(&first.key)).unwrap_or_default();
+    RENEW.call([&guard], [Value::Number(crate::options::lease_millis(lease))], &locks)
 }
 
 /// How the answers of a batch read: one a hold, of so many results each. The worst of a hold's results is its answer.

@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 /// All that the library needs, on Redis 7.0: the commands it sends, those of its scripts, and the channels of its wake-ups.
 const LEAST_RIGHTS: &str = "+evalsha +eval +client|id +client|kill +info +subscribe +unsubscribe +publish \
      +hset +hget +hdel +hexists +hlen +hgetall +exists +pttl +pexpire +del +type +incr +set +time \
+     +lindex +lpop +lpos +lrange +lrem +rpush +zadd +zrange +zrem +zscore +pubsub|numsub \
      &redisson_lock__channel:* &redisson_rwlock:*";
 
 #[tokio::test]
@@ -29,8 +30,7 @@ async fn a_user_with_the_least_rights_can_do_everything() {
 #[tokio::test]
 async fn the_least_rights_can_be_narrowed_to_the_keys_of_some_locks() {
     everything_works(&format!(
-        "~order:* ~{{order:* ~leasehold_guard:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:* \
-         {LEAST_RIGHTS}"
+        "~order:* ~{{order:* ~leasehold_guard:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:* {LEAST_RIGHTS}"
     ))
     .await;
 }
@@ -60,6 +60,21 @@ async fn everything_works(rights: &str) {
     // Several at once.
     let held = locks.multi(["order:{7}:a", "order:{7}:b"]).acquire().await.unwrap();
     let waiting = waiter(&server, locks.multi(["order:{7}:a", "order:{7}:b"]).acquire()).await;
+    assert_eq!(held.release().await.unwrap(), Released::Fully);
+    let lease = tokio::time::timeout(LONG, waiting)
+        .await
+        .expect("woken by message")
+        .unwrap()
+        .unwrap();
+    assert_eq!(lease.release().await.unwrap(), Released::Fully);
+
+    // In the order of arrival; one leaves the queue.
+    let held = locks.fair("order:12").acquire().await.unwrap();
+    let waiting = waiter(&server, locks.fair("order:12").acquire()).await;
+    let limit = Duration::from_millis(50);
+    let result = locks.fair("order:12").acquire().wait_limit(limit).await;
+    assert!(matches!(result, Err(AcquireError::WaitLimit { .. })), "{result:?}");
+    assert!(locks.admin().waiters("order:12").await.unwrap().len() <= 1);
     assert_eq!(held.release().await.unwrap(), Released::Fully);
     let lease = tokio::time::timeout(LONG, waiting)
         .await

@@ -2,9 +2,12 @@
 
 mod acl; // what a user may not do is told, harms nobody and leaves nothing behind
 mod cancel; // a future dropped at any await leaves nothing behind
-mod fair; // order of arrival over all processes, dead waiters passed over
+mod contract; // what every lock must do, run for each kind
+mod fair; // the queue of the fair lock: order, dead waiters, mixed with Redisson's
 mod faults; // each fault takes effect, tells when, and heals
+mod fence_gate; // an older fencing token is refused where it matters
 mod harness; // the load tool from the outside: its exit codes, its processes, its report
+mod harness_kinds; // the load tool over every kind of lock
 mod lost_replies; // what may have run, and may still run later, harms nobody
 mod multi; // several locks as one, all or none
 mod outage; // Redis dies, falls silent, comes back

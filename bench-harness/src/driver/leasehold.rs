@@ -4,14 +4,17 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::{AcquireError, Event, EventKind, Lease, Locks, Observer, Released, RenewalPolicy};
+use leasehold::{
+    AcquireError, AcquireOptions, Event, EventKind, Lease, LockKind, Locks, Observer, Released, RenewalPolicy,
+};
 
-use super::{Driver, DriverOptions, Hold, Refusal, RenewalSeen, Watcher};
+use super::{Access, Driver, DriverOptions, Hold, Refusal, RenewalSeen, Watcher};
 
-/// Drives the reentrant lock of `leasehold`.
+/// Drives one kind of lock of `leasehold`.
 #[derive(Clone)]
 pub struct LeaseholdDriver {
     locks: Locks,
+    kind: LockKind,
 }
 
 impl LeaseholdDriver {
@@ -33,15 +36,22 @@ impl LeaseholdDriver {
             builder = builder.observer(Arc::new(Observing(Arc::clone(watcher))));
         }
         let locks = builder.build().await.map_err(|error| chain(&error))?;
-        Ok(Self { locks })
+        Ok(Self {
+            locks,
+            kind: options.kind,
+        })
     }
 }
 
 impl Driver for LeaseholdDriver {
     type Hold = Lease;
 
-    async fn acquire(&self, name: &str, wait: Duration) -> Result<Lease, Refusal> {
-        match self.locks.reentrant(name).acquire().wait_limit(wait).await {
+    async fn acquire(&self, name: &str, access: Access, wait: Duration) -> Result<Lease, Refusal> {
+        let lock = match access {
+            Access::Write => self.locks.lock(self.kind, name),
+            Access::Read => self.locks.lock_for_reading(self.kind, name),
+        };
+        match lock.acquire_with(AcquireOptions::new().wait_limit(wait)).await {
             Ok(lease) => Ok(lease),
             Err(AcquireError::WaitLimit { .. }) => Err(Refusal::Busy),
             Err(error) => Err(Refusal::Failed(chain(&error))),
@@ -57,6 +67,10 @@ impl Driver for LeaseholdDriver {
 impl Hold for Lease {
     fn attempts(&self) -> u64 {
         u64::from(Lease::attempts(self))
+    }
+
+    fn fence(&self) -> u64 {
+        self.fencing_token().unwrap_or(0)
     }
 
     fn lost(&self) -> impl Future<Output = ()> + Send + 'static {

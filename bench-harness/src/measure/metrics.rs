@@ -16,7 +16,7 @@ pub struct Metric {
 }
 
 /// Every metric.
-pub const METRICS: [Metric; 20] = [
+pub const METRICS: [Metric; 27] = [
     metric(
         "acquire.p50",
         Unit::Millis,
@@ -53,7 +53,31 @@ pub const METRICS: [Metric; 20] = [
         "fairness.jain",
         Unit::Count,
         LOAD,
-        "how evenly the processes were served: 1 all alike, 1/n one of n got all",
+        "how evenly the clients (open: the processes) were served in 10 s: 1 all alike, 1/n one of n got all",
+    ),
+    metric(
+        "fairness.overtakes.max",
+        Unit::Count,
+        LOAD,
+        "how many came later and got the lock sooner, for the one hit most; 0 in a strict queue",
+    ),
+    metric(
+        "fairness.overtakes.p99",
+        Unit::Count,
+        LOAD,
+        "the same, 99 of 100 are hit less",
+    ),
+    metric(
+        "fairness.starved",
+        Unit::Count,
+        LOAD,
+        "requests that waited over ten times the median of their key, and over 100 ms",
+    ),
+    metric(
+        "lost_updates",
+        Unit::Count,
+        LOAD,
+        "increments of unprotected counters that are not there; needs workload.counter",
     ),
     metric(
         "overlap.count",
@@ -62,6 +86,24 @@ pub const METRICS: [Metric; 20] = [
         "times two workers were at work under one lock",
     ),
     metric("overlap.max", Unit::Millis, ALL, "the longest of them"),
+    metric(
+        "stale.accepted",
+        Unit::Count,
+        ALL,
+        "writes of overtaken holders that had no fencing token to be told by",
+    ),
+    metric(
+        "stale.rejected",
+        Unit::Count,
+        ALL,
+        "writes of overtaken holders that a guard refuses by their fencing token",
+    ),
+    metric(
+        "fence.disorder",
+        Unit::Count,
+        ALL,
+        "locks got with a fencing token not above all before",
+    ),
     metric("held", Unit::Count, HELD, "locks held when the fault struck"),
     metric(
         "lost.total",

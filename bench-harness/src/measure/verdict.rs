@@ -25,6 +25,10 @@ fn metrics(outcome: &Outcome) -> BTreeMap<String, Option<f64>> {
     let overlaps = &outcome.checked.overlaps;
     set("overlap.count", Some(overlaps.count as f64));
     set("overlap.max", Some(overlaps.max_ms));
+    let fencing = &outcome.checked.fencing;
+    set("stale.accepted", Some(fencing.stale_accepted as f64));
+    set("stale.rejected", Some(fencing.stale_rejected as f64));
+    set("fence.disorder", Some(fencing.disorder as f64));
     if let Some(load) = &outcome.load {
         set("acquire.p50", load.acquire.p50_ms);
         set("acquire.p90", load.acquire.p90_ms);
@@ -38,6 +42,12 @@ fn metrics(outcome: &Outcome) -> BTreeMap<String, Option<f64>> {
         set("errors", Some(load.errors.values().sum::<u64>() as f64));
         set("dropped", Some(load.dropped as f64));
         set("fairness.jain", load.fairness());
+        let turns = &outcome.checked.turns;
+        let served = |count: u64| (turns.served > 0).then_some(count as f64);
+        set("fairness.overtakes.max", served(turns.overtakes_max));
+        set("fairness.overtakes.p99", served(turns.overtakes_p99));
+        set("fairness.starved", served(turns.starved));
+        set("lost_updates", load.lost_updates.map(|lost| lost as f64));
         set("gen.lag.p99", load.generator_lag.p99_ms);
     }
     let rows = || outcome.rounds.iter().flat_map(|round| &round.policies);

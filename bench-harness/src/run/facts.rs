@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::check::{Overlap, Work};
+use crate::check::{self, Overlap, Turn, Work};
 use crate::evidence::{Kind, Record};
 use crate::faults::Observed;
 use crate::job::{first_key, policy_of};
-use crate::measure::{LockRow, Overlaps, PolicyRow, Timeline, Told};
+use crate::measure::{Fencing, LockRow, Overlaps, PolicyRow, Timeline, Told, Turns};
 use crate::predict::{Family, Timings};
 use crate::scenario::{FaultKind, FaultSpec, Scenario, nanos};
 
@@ -230,6 +230,34 @@ pub(super) fn sum(overlaps: &[Overlap]) -> Overlaps {
     }
 }
 
+/// What fencing tokens were worth.
+pub(super) fn fencing(work: &[Work]) -> Fencing {
+    let stale = check::stale(work);
+    Fencing {
+        stale_accepted: stale.without_token,
+        stale_rejected: stale.with_older_token,
+        disorder: check::disorder(work),
+    }
+}
+
+/// In which order those who waited were served, in few numbers.
+pub(super) fn turns(mut turns: Vec<Turn>) -> Turns {
+    let mut overtakes: Vec<u64> = turns.iter().map(|turn| turn.overtaken_by).collect();
+    overtakes.sort_unstable();
+    let rank = (overtakes.len() * 99).div_ceil(100).saturating_sub(1);
+    turns.sort_unstable_by_key(|turn| (turn.key, turn.waited));
+    let starved = |of_key: &[Turn]| {
+        let limit = (of_key[of_key.len() / 2].waited * 10).max(nanos(SHORTEST_STARVATION));
+        of_key.iter().filter(|turn| turn.waited > limit).count() as u64
+    };
+    Turns {
+        served: turns.len() as u64,
+        overtakes_max: overtakes.last().copied().unwrap_or(0),
+        overtakes_p99: overtakes.get(rank).copied().unwrap_or(0),
+        starved: turns.chunk_by(|a, b| a.key == b.key).map(starved).sum(),
+    }
+}
+
 /// Both together.
 pub(super) fn add(one: &Overlaps, other: &Overlaps) -> Overlaps {
     Overlaps {
@@ -269,16 +297,41 @@ fn signed(from_ns: u64, to_ns: u64) -> i64 {
 /// A picture of more keys says no more.
 const KEYS_SHOWN: usize = 4;
 
+/// A shorter wait is no starvation, however short the others are.
+const SHORTEST_STARVATION: Duration = Duration::from_millis(100);
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check;
 
     const MS: u64 = 1_000_000;
 
     #[test]
+    fn one_that_waits_ten_times_as_long_as_the_median_of_its_key_is_starved() {
+        let turn = |key, ms: u64, overtaken_by| Turn {
+            key,
+            waited: ms * MS,
+            overtaken_by,
+        };
+        let mut all: Vec<_> = (0..99).map(|ms| turn(1, 20 + ms % 3, 0)).collect();
+        all.push(turn(1, 250, 7));
+        all.extend([
+            turn(2, 300, 0),
+            turn(2, 300, 0),
+            turn(3, 1, 0),
+            turn(3, 1, 0),
+            turn(3, 90, 0),
+        ]);
+        let found = turns(all);
+        assert_eq!((found.served, found.starved), (105, 1));
+        assert_eq!((found.overtakes_max, found.overtakes_p99), (7, 0));
+        assert_eq!(turns(Vec::new()), Turns::default());
+    }
+
+    #[test]
     fn each_lock_is_predicted_from_its_own_last_renewal() {
         let set = [
+            "scale=0.1",
             "workload.keys.count=2",
             "matrix.lock.policy=[\"deadline\", \"naive-cancel\"]",
         ]

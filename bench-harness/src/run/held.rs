@@ -169,6 +169,7 @@ impl RoundRun<'_> {
         let work: Vec<_> = evidence.iter().flat_map(|records| check::work_of(records)).collect();
         let intervals = work.len() as u64;
         let overlaps = check::overlaps(work.clone());
+        let fencing = facts::fencing(&work);
         let facts = RoundFacts {
             scenario: self.scenario,
             spec: self.spec,
@@ -182,6 +183,7 @@ impl RoundRun<'_> {
         checked.records += evidence.iter().map(|records| records.len() as u64).sum::<u64>();
         checked.intervals += intervals;
         checked.overlaps = facts::add(&checked.overlaps, &facts::sum(&facts.overlaps));
+        checked.fencing.add(&fencing);
         Round {
             fault: fault_run(self.scenario, self.spec, observed, origin_ns),
             lease_ms: millis(self.scenario.lease()),

@@ -6,8 +6,9 @@ use std::time::Duration;
 use crate::check;
 use crate::clock;
 use crate::job::{Note, Order, Role, Tally};
-use crate::measure::{Checked, FaultRun, Latency, Load, Outcome, Second, decode, histogram};
-use crate::scenario::{Scenario, nanos};
+use crate::measure::{Checked, FAIRNESS_WINDOW, FaultRun, Latency, Load, Outcome, Second, decode, histogram, jain};
+use crate::scenario::{Model, Scenario, nanos};
+use crate::worker::counters;
 
 use super::team::Team;
 use super::{RunError, RunOptions, Target, facts, fault_run, soon, strike};
@@ -59,15 +60,29 @@ pub(crate) fn run_load(outcome: &mut Outcome, target: &Target, options: &RunOpti
         work.extend(check::work_of(records));
     }
     let intervals = work.len() as u64;
+    let fencing = facts::fencing(&work);
     let overlaps = check::overlaps(work);
+    let turns = facts::turns(check::turns(&evidence, origin_ns..end_ns));
     outcome.checked = Checked {
         records: evidence.iter().map(|records| records.len() as u64).sum(),
         intervals,
         overlaps: facts::sum(&overlaps),
+        turns,
+        fencing,
     };
     outcome.faults = faults;
     let window_s = measured_until.saturating_sub(origin_ns) as f64 / 1e9;
-    outcome.load = Some(merge(&tallies, window_s));
+    let mut load = merge(&tallies, window_s);
+    load.fairness_of_clients = fairness_of_clients(&scenario, &tallies);
+    if scenario.workload.counter {
+        let found = counters(&options.folder).map_err(|source| RunError::System {
+            what: "read the counters".to_owned(),
+            source,
+        })?;
+        let increments: u64 = tallies.iter().map(|tally| tally.increments).sum();
+        load.lost_updates = Some(increments.saturating_sub(found));
+    }
+    outcome.load = Some(load);
     Ok(())
 }
 
@@ -93,6 +108,26 @@ fn strike_all(
         faults.push(fault_run(scenario, spec, observed, origin_ns));
     }
     Ok(faults)
+}
+
+/// The least even full window; the whole measured time if it is shorter than one.
+fn fairness_of_clients(scenario: &Scenario, tallies: &[Tally]) -> Option<f64> {
+    if scenario.workload.model != Model::Closed {
+        return None;
+    }
+    let measured = scenario.scaled(scenario.workload.duration);
+    let full = (measured.as_nanos() / FAIRNESS_WINDOW.as_nanos()).max(1) as u32;
+    let least = (0..full).filter_map(|window| {
+        let mut served = vec![0; scenario.workload.clients as usize];
+        let of_window = tallies.iter().filter_map(|tally| tally.served.get(&window));
+        for (client, count) in of_window.flatten() {
+            if let Some(served) = served.get_mut(*client as usize) {
+                *served += count;
+            }
+        }
+        jain(&served)
+    });
+    least.reduce(f64::min)
 }
 
 /// Adds up what the workers counted: histograms are merged, never averaged.
@@ -135,6 +170,8 @@ fn merge(tallies: &[Tally], window_s: f64) -> Load {
         errors,
         dropped: sum(|tally| tally.dropped),
         lost: sum(|tally| tally.lost),
+        fairness_of_clients: None,
+        lost_updates: None,
         per_process: tallies.iter().map(|tally| tally.successes).collect(),
     }
 }

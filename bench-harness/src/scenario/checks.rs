@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use leasehold::LockKind;
 use toml::de::{DeTable, DeValue};
 
 use super::{KeyDist, LengthKind, LockType, Model, RedisMode, Scenario, ScenarioError, Scope, overrides};
@@ -107,8 +108,8 @@ fn lock(scenario: &Scenario) -> Result<(), Wrong> {
     ensure(held || scenario.matrix.policies.is_empty(), "matrix", || {
         "policies run side by side only in the model \"held\": use lock.policy here".to_owned()
     })?;
-    ensure(!held || scenario.lock.kind == LockType::Reentrant, "lock.type", || {
-        "the model \"held\" needs a lock that is renewed: type \"reentrant\"".to_owned()
+    ensure(!held || scenario.lock.kind != LockType::None, "lock.type", || {
+        "the model \"held\" needs a lock that is renewed: any type but \"none\"".to_owned()
     })
 }
 
@@ -153,6 +154,18 @@ fn workload(scenario: &Scenario) -> Result<(), Wrong> {
         "workload.think",
         || "only the model \"closed\" has clients that think: leave it out".to_owned(),
     )?;
+    if let Some(ratio) = work.read_ratio {
+        ensure((0.0..=1.0).contains(&ratio), "workload.read_ratio", || {
+            format!("a share of {ratio} is not in 0 … 1: 0.9 reads nine times of ten")
+        })?;
+        let reads = scenario.lock.kind == LockType::Kind(LockKind::ReadWrite) && !held;
+        ensure(reads, "workload.read_ratio", || {
+            "only the lock \"read_write\" tells readers from writers, in the models \"closed\" and \"open\"".to_owned()
+        })?;
+    }
+    ensure(!work.counter || !held, "workload.counter", || {
+        "in the model \"held\" nobody counts: leave counter out".to_owned()
+    })?;
     let counts = [
         ("workload.keys.count", work.keys.count, 1_000_000),
         ("workload.processes", work.processes, 64),

@@ -20,6 +20,12 @@ pub struct Workload {
     /// How long a request waits for its lock.
     #[serde(default = "five_seconds")]
     pub wait: Time,
+    /// The share of requests that only read, from 0 to 1; for the lock `read_write`. Default: all write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_ratio: Option<f64>,
+    /// Whether a request raises a counter that nothing but the lock protects: lost updates show overlaps by their effect.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub counter: bool,
     /// Pause of a client between two requests, for the model `closed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub think: Option<Length>,

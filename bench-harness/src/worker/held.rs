@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::{Post, say, sleep_until};
+use super::{Acquired, Post, say, sleep_until};
 use crate::clock;
-use crate::driver::{Driver, Hold, Refusal};
+use crate::driver::{Access, Driver, Hold, Refusal};
 use crate::evidence::Kind;
 use crate::job::{Note, Tally};
 use crate::scenario::nanos;
@@ -74,8 +74,15 @@ pub(super) async fn rival<D: Driver>(post: Post, driver: D, first_keys: Vec<u64>
 
 async fn take<D: Driver>(post: &Post, driver: &D, key: u64, wait: Duration) -> Result<(u64, D::Hold), Refusal> {
     let called_ns = clock::now_ns();
-    let hold = driver.acquire(&post.name(key), wait).await?;
-    post.note(key, post.owner(key), Kind::Acquired, clock::now_ns(), called_ns);
+    let hold = driver.acquire(&post.name(key), Access::Write, wait).await?;
+    post.note_acquired(&Acquired {
+        key,
+        owner: post.owner(key),
+        access: Access::Write,
+        fence: hold.fence(),
+        called_ns,
+        got_ns: clock::now_ns(),
+    });
     Ok((key, hold))
 }
 

@@ -7,10 +7,11 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use super::counter::Counter;
 use super::tallying::{Counts, Started};
-use super::{Post, say, sleep_until};
+use super::{Acquired, Post, say, sleep_until};
 use crate::clock;
-use crate::driver::{Driver, Hold};
+use crate::driver::{Access, Driver, Hold};
 use crate::evidence::Kind;
 use crate::job::{Note, Tally};
 use crate::scenario::{Model, nanos};
@@ -68,7 +69,7 @@ impl<D: Driver> Desk<D> {
                     if now >= end_ns {
                         break;
                     }
-                    desk.serve(request, now).await;
+                    desk.serve(request, now, Some(client)).await;
                     if request.think_ns > 0 {
                         tokio::time::sleep(Duration::from_nanos(request.think_ns)).await;
                     } else {
@@ -109,7 +110,7 @@ impl<D: Driver> Desk<D> {
                 };
                 let desk = Arc::clone(&desk);
                 runtime.spawn(async move {
-                    desk.serve(arrival.request, intended_ns).await;
+                    desk.serve(arrival.request, intended_ns, None).await;
                     drop(slot);
                 });
             }
@@ -121,7 +122,7 @@ impl<D: Driver> Desk<D> {
     }
 
     /// One request: take the lock, work, give it back; and write down when.
-    async fn serve(&self, request: Request, intended_ns: u64) {
+    async fn serve(&self, request: Request, intended_ns: u64, client: Option<u32>) {
         let wait = self.post.job.scenario.workload.wait.0;
         let owner = self.post.owner(self.owners.fetch_add(1, Ordering::Relaxed));
         let started = Started {
@@ -130,33 +131,53 @@ impl<D: Driver> Desk<D> {
         };
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let name = self.post.name(request.key);
-        let answer = self.driver.acquire(&name, wait).await;
+        let answer = self.driver.acquire(&name, request.access, wait).await;
         let got_ns = clock::now_ns();
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         let hold = match answer {
             Ok(hold) => hold,
             Err(refusal) => return self.counts().refused(started, got_ns, refusal.of_any(&name)),
         };
-        self.post
-            .note(request.key, owner, Kind::Acquired, got_ns, started.called_ns);
-        self.counts().acquired(started, got_ns, hold.attempts());
-        self.work(&hold, request, owner).await;
+        self.post.note_acquired(&Acquired {
+            key: request.key,
+            owner,
+            access: request.access,
+            fence: hold.fence(),
+            called_ns: started.called_ns,
+            got_ns,
+        });
+        self.counts().acquired(started, got_ns, hold.attempts(), client);
+        let counter = self.counter(request);
+        let told = self.work(&hold, request, owner).await;
+        if let Some(counter) = counter.filter(|_| !told) {
+            let raised = counter.and_then(Counter::raise);
+            self.counts().raised(raised);
+        }
         let end_ns = clock::now_ns();
         self.post.note(request.key, owner, Kind::WorkEnd, end_ns, 0);
         let released = hold.release().await.map_err(|refusal| refusal.of_any(&name));
         self.counts().completed(started, end_ns - got_ns, released);
     }
 
+    /// The counter that the request raises, if the workload has any.
+    fn counter(&self, request: Request) -> Option<std::io::Result<Counter>> {
+        let job = &self.post.job;
+        let counts = job.scenario.workload.counter && request.access == Access::Write;
+        let folder = job.evidence.parent().filter(|_| counts)?;
+        Some(Counter::read(folder, request.key))
+    }
+
     /// Works for as long as the request says, or until told that the lock is lost, if the workload honours that.
-    async fn work(&self, hold: &D::Hold, request: Request, owner: u64) {
+    /// Says whether it stopped early.
+    async fn work(&self, hold: &D::Hold, request: Request, owner: u64) -> bool {
         if request.hold_ns == 0 {
-            return;
+            return false;
         }
         let workload = &self.post.job.scenario.workload;
         let work = tokio::time::sleep(Duration::from_nanos(request.hold_ns));
         tokio::pin!(work);
         tokio::select! {
-            () = &mut work => return,
+            () = &mut work => return false,
             () = hold.lost() => {}
         }
         self.post.note(request.key, owner, Kind::Told, clock::now_ns(), 0);
@@ -166,6 +187,7 @@ impl<D: Driver> Desk<D> {
         } else {
             work.await;
         }
+        workload.honours_lost
     }
 
     async fn report_progress(self: Arc<Self>) {

@@ -1,12 +1,13 @@
 //! What a worker counts while it works.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use hdrhistogram::Histogram;
 
 use crate::driver::Refusal;
 use crate::job::Tally;
-use crate::measure::{encode, histogram, record};
+use crate::measure::{FAIRNESS_WINDOW, encode, histogram, record};
 use crate::scenario::{Scenario, nanos};
 
 /// The counts of one worker; only requests that were to start within the measured time count.
@@ -50,10 +51,15 @@ impl Counts {
         self.acquire.len()
     }
 
-    pub(super) fn acquired(&mut self, started: Started, got_ns: u64, attempts: u64) {
+    pub(super) fn acquired(&mut self, started: Started, got_ns: u64, attempts: u64, client: Option<u32>) {
         if self.answer(started, got_ns) {
             self.tally.successes += 1;
             self.tally.attempts += attempts;
+            if let Some(client) = client {
+                let window = (started.called_ns.saturating_sub(self.window.start) / nanos(FAIRNESS_WINDOW)) as u32;
+                let served = self.tally.served.entry(window).or_default();
+                *served.entry(client).or_default() += 1;
+            }
             record(&mut self.service, got_ns - started.called_ns);
         }
     }
@@ -75,6 +81,14 @@ impl Counts {
             Ok(_) => self.tally.completed += 1,
             Err(Refusal::Busy) => {}
             Err(Refusal::Failed(text)) => self.failed(text),
+        }
+    }
+
+    /// A counter was raised, or could not be. It counts whenever that was, since the counters begin with the run.
+    pub(super) fn raised(&mut self, raised: io::Result<()>) {
+        match raised {
+            Ok(()) => self.tally.increments += 1,
+            Err(error) => self.failed(format!("the counter could not be raised: {error}")),
         }
     }
 
@@ -139,13 +153,13 @@ mod tests {
             intended_ns: start,
             called_ns: start + 3_000_000,
         };
-        counts.acquired(late, start + 4_000_000, 1);
+        counts.acquired(late, start + 4_000_000, 1, Some(3));
         counts.refused(late, start + 2_000_000_000, Refusal::Busy);
         let before = Started {
             intended_ns: start - 1,
             called_ns: start,
         };
-        counts.acquired(before, start + 9_000_000_000, 1);
+        counts.acquired(before, start + 9_000_000_000, 1, Some(3));
         let tally = counts.into_tally();
         let acquire = decode(&tally.acquire).unwrap();
         assert_eq!((tally.successes, tally.timeouts, acquire.len()), (1, 1, 2));
@@ -155,6 +169,7 @@ mod tests {
             acquire.min(),
             acquire.max()
         );
+        assert_eq!(tally.served, BTreeMap::from([(0, BTreeMap::from([(3, 1)]))]));
         assert!(decode(&tally.service).unwrap().max() < 1_010);
         assert_eq!(tally.series.keys().copied().collect::<Vec<_>>(), [0, 2]);
     }

@@ -35,7 +35,7 @@ impl Fair {
     }
 
     fn keys(&self) -> [&[u8]; 3] {
-        [self.name.as_bytes(), &self.queue, &self.scores]
+        [self.name.key(), &self.queue, &self.scores]
     }
 }
 

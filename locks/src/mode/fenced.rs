@@ -34,7 +34,7 @@ impl Mode for Fenced {
 
     fn acquire(&self, ask: &Ask<'_>) -> Call {
         FENCED_ACQUIRE.call(
-            [self.name().as_bytes(), &self.token],
+            [self.name().key(), &self.token],
             [
                 Value::Bytes(ask.holder.as_bytes()),
                 Value::Number(ask.count.into()),

@@ -39,7 +39,7 @@ impl Multi {
     }
 
     fn keys(&self) -> Vec<&[u8]> {
-        self.names.iter().map(LockName::as_bytes).collect()
+        self.names.iter().map(LockName::key).collect()
     }
 }
 

@@ -3,6 +3,8 @@
 //! Each read hold has keys of its own beside the hash, one a count, which live as long as that hold: a reader that dies is told
 //! by its keys from one that lives.
 
+use std::sync::Arc;
+
 use crate::keys::{Channel, LockName, hold_key, hold_stem, read_write_channel, writer_field};
 use crate::kind::LockKind;
 use crate::mode::{Ask, Mode, Part, Renewable, Wake};
@@ -60,7 +62,7 @@ impl Mode for Read {
     fn acquire(&self, ask: &Ask<'_>) -> Call {
         let writer = ask.beside.map(writer_field).unwrap_or_default();
         READ_ACQUIRE.call(
-            [self.name.as_bytes(), &hold_key(&self.stem, ask.holder, ask.count)],
+            [self.name.key(), &hold_key(&self.stem, ask.holder, ask.count)],
             [
                 Value::Bytes(ask.holder.as_bytes()),
                 Value::Number(ask.count.into()),
@@ -72,7 +74,7 @@ impl Mode for Read {
 
     fn release(&self, holder: &HolderId, count: u32) -> Call {
         READ_RELEASE.call(
-            [self.name.as_bytes(), &self.stem],
+            [self.name.key(), &self.stem],
             [
                 Value::Bytes(holder.as_bytes()),
                 Value::Number(count.into()),
@@ -118,7 +120,7 @@ impl Mode for Write {
 
     fn acquire(&self, ask: &Ask<'_>) -> Call {
         WRITE_ACQUIRE.call(
-            [self.name.as_bytes()],
+            [self.name.key()],
             [
                 Value::Bytes(&writer_field(ask.holder)),
                 Value::Number(ask.count.into()),
@@ -129,7 +131,7 @@ impl Mode for Write {
 
     fn release(&self, holder: &HolderId, count: u32) -> Call {
         WRITE_RELEASE.call(
-            [self.name.as_bytes()],
+            [self.name.key()],
             [
                 Value::Bytes(&writer_field(holder)),
                 Value::Number(count.into()),
@@ -144,6 +146,10 @@ impl Mode for Write {
 
     fn renewal(&self, holder: &HolderId, _count: u32) -> Vec<Renewable> {
         vec![Renewable::hash(&self.name, writer_field(holder))]
+    }
+
+    fn downgraded(&self) -> Option<Arc<dyn Mode>> {
+        Some(Arc::new(Read::new(self.name.clone())))
     }
 
     /// A reader that asks for the write lock would wait for itself.

@@ -34,7 +34,7 @@ impl Mode for Reentrant {
 
     fn acquire(&self, ask: &Ask<'_>) -> Call {
         REENTRANT_ACQUIRE.call(
-            [self.name.as_bytes()],
+            [self.name.key()],
             [
                 Value::Bytes(ask.holder.as_bytes()),
                 Value::Number(ask.count.into()),
@@ -45,7 +45,7 @@ impl Mode for Reentrant {
 
     fn release(&self, holder: &HolderId, count: u32) -> Call {
         REENTRANT_RELEASE.call(
-            [self.name.as_bytes()],
+            [self.name.key()],
             [
                 Value::Bytes(holder.as_bytes()),
                 Value::Number(count.into()),

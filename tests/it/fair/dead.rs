@@ -123,13 +123,23 @@ async fn living_waiters_keep_their_places_far_longer_than_the_wait_time() {
     let server = fresh_server();
     let wait = Duration::from_secs(1);
     let (a, b) = (
-        settings(&server).fair_wait_time(wait).build().await.unwrap(),
-        settings(&server).fair_wait_time(wait).build().await.unwrap(),
+        settings(&server)
+            .watchdog_time(4 * WATCHDOG)
+            .fair_wait_time(wait)
+            .build()
+            .await
+            .unwrap(),
+        settings(&server)
+            .watchdog_time(4 * WATCHDOG)
+            .fair_wait_time(wait)
+            .build()
+            .await
+            .unwrap(),
     );
     let lease = a.fair("n").acquire().await.unwrap();
     let (first, first_id) = queued(&server, b.fair("n").acquire()).await;
     let (second, second_id) = queued(&server, a.fair("n").acquire()).await;
-    let until = now_ms(&server) + 5_000.0;
+    let until = now_ms(&server) + 9_000.0;
     while now_ms(&server) < until {
         // Each attempt sweeps the queue.
         assert!(b.fair("n").try_acquire().await.unwrap().is_none());

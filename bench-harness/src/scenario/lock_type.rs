@@ -1,0 +1,66 @@
+//! The kinds of lock the harness can drive: those of the library by their names there, and none at all.
+
+use leasehold::LockKind;
+use serde::{Deserialize, Serialize};
+
+/// The lock under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum LockType {
+    /// A kind of `leasehold`.
+    Kind(LockKind),
+    /// No lock: what the generator does alone. The checker must find overlaps here.
+    None,
+}
+
+impl LockType {
+    /// Every name that a scenario may write.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        LockKind::ALL.iter().map(|kind| kind.name()).chain([NONE])
+    }
+}
+
+impl TryFrom<String> for LockType {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        if name == NONE {
+            return Ok(LockType::None);
+        }
+        // Worded as serde words it, so that a suggestion can be made of it.
+        let unknown = |_| {
+            let names: Vec<_> = Self::names().map(|name| format!("`{name}`")).collect();
+            format!("unknown variant `{name}`, expected one of {}", names.join(", "))
+        };
+        name.parse().map(LockType::Kind).map_err(unknown)
+    }
+}
+
+impl From<LockType> for String {
+    fn from(lock: LockType) -> String {
+        match lock {
+            LockType::Kind(kind) => kind.name().to_owned(),
+            LockType::None => NONE.to_owned(),
+        }
+    }
+}
+
+const NONE: &str = "none";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_reads_back_and_an_unknown_one_is_refused_with_the_known() {
+        for name in LockType::names() {
+            let lock = LockType::try_from(name.to_owned()).unwrap();
+            assert_eq!(String::from(lock), name);
+        }
+        let refusal = LockType::try_from("fare".to_owned()).unwrap_err();
+        assert!(
+            refusal.starts_with("unknown variant") && refusal.contains("`reentrant`"),
+            "{refusal}"
+        );
+    }
+}

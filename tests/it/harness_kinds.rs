@@ -1,0 +1,185 @@
+//! The load tool over every kind of lock: what runs clean, and what its checker finds where there is something to find.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use leasehold_bench::measure::Outcome;
+use leasehold_bench::results;
+use leasehold_bench::scenario::LockType;
+
+/// A folder of a run that is removed when it is dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("lockbench-kinds-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        Folder(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs a scenario with these values set, and reads what it found.
+fn run(name: &str, scenario: &str, set: &[&str]) -> (Option<i32>, Outcome) {
+    let folder = Folder::new(name);
+    let file = folder.0.join("scenario.toml");
+    std::fs::write(&file, scenario).unwrap();
+    let set = set.iter().flat_map(|value| ["--set", value]);
+    let output = Command::new(lockbench())
+        .args(["run", "--no-tui", "-o"])
+        .arg(&folder.0)
+        .arg(&file)
+        .args(set)
+        .output()
+        .unwrap();
+    let outcome = results::read(&folder.0).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    (output.status.code(), outcome)
+}
+
+fn metric(outcome: &Outcome, name: &str) -> f64 {
+    let value = outcome.metrics.get(name).copied().flatten();
+    value.unwrap_or_else(|| panic!("{name} is not in {:?}", outcome.metrics))
+}
+
+#[test]
+fn every_kind_runs_clean_and_loses_no_update() {
+    for kind in LockType::names().filter(|name| *name != "none") {
+        let (code, outcome) = run(kind, COUNTING, &[&format!("lock.type={kind}")]);
+        assert_eq!(code, Some(0), "{kind}: {}", outcome.verdict);
+        assert!(outcome.load.as_ref().unwrap().successes > 0, "{kind}");
+        for name in [
+            "lost_updates",
+            "overlap.count",
+            "stale.accepted",
+            "fence.disorder",
+            "errors",
+        ] {
+            assert_eq!(metric(&outcome, name), 0.0, "{kind}: {name}");
+        }
+        assert!(metric(&outcome, "fairness.overtakes.max") >= metric(&outcome, "fairness.overtakes.p99"));
+    }
+}
+
+#[test]
+fn without_a_lock_updates_are_lost_and_writes_are_stale() {
+    let (code, outcome) = run("none", COUNTING, &["lock.type=none"]);
+    assert_eq!(code, Some(4), "{}", outcome.verdict);
+    for name in ["lost_updates", "overlap.count", "stale.accepted"] {
+        assert!(metric(&outcome, name) > 0.0, "{name}");
+    }
+}
+
+#[test]
+fn readers_at_work_together_are_no_overlap() {
+    let reading = ["lock.type=read_write", "workload.read_ratio=1"];
+    let (code, outcome) = run("readers", COUNTING, &reading);
+    assert_eq!(code, Some(0), "{}", outcome.verdict);
+    let (load, checked) = (outcome.load.unwrap(), outcome.checked);
+    assert_eq!((checked.overlaps.count, load.lost_updates), (0, Some(0)));
+    // One holder at a time could not have held it so often.
+    let alone = load.window_s * 1e3 / HOLD_MS;
+    assert!(
+        load.successes as f64 > 1.2 * alone,
+        "{} in {} s",
+        load.successes,
+        load.window_s
+    );
+}
+
+#[test]
+fn a_share_of_readers_needs_a_lock_that_tells_them() {
+    let refused =
+        leasehold_bench::Scenario::parse("bad.toml", COUNTING, &["workload.read_ratio=0.5".to_owned()]).unwrap_err();
+    assert!(refused.message.contains("read_write"), "{refused}");
+    let misspelt = COUNTING.replace("\"fenced\"", "\"fence\"");
+    let refused = leasehold_bench::Scenario::parse("bad.toml", &misspelt, &[]).unwrap_err();
+    assert!(refused.message.contains("did you mean \"fenced\"?"), "{refused}");
+    assert!(refused.place.starts_with("bad.toml:6:"), "{refused}");
+}
+
+#[test]
+fn a_guard_refuses_by_token_what_an_overtaken_holder_writes() {
+    let stale = |kind: &str, name: &str| {
+        let (_, outcome) = run(name, HELD, &[&format!("lock.type={kind}")]);
+        let both = ["stale.accepted", "stale.rejected"].map(|name| metric(&outcome, name));
+        assert_eq!(metric(&outcome, "fence.disorder"), 0.0);
+        assert!(metric(&outcome, "overlap.count") > 0.0, "{}", outcome.verdict);
+        both
+    };
+    let [accepted, rejected] = stale("fenced", "held-fenced");
+    assert!(accepted == 0.0 && rejected > 0.0, "{accepted} {rejected}");
+    let [accepted, rejected] = stale("reentrant", "held-reentrant");
+    assert!(accepted > 0.0 && rejected == 0.0, "{accepted} {rejected}");
+}
+
+/// The program, built once: cargo builds no other package's binaries for a test.
+fn lockbench() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        // …/target/debug/deps/it-0123456789
+        let program = std::env::current_exe().unwrap();
+        let folder = program.ancestors().nth(2).unwrap();
+        let mut build = Command::new(env!("CARGO"));
+        build
+            .args(["build", "--quiet", "-p", "leasehold-bench", "--target-dir"])
+            .arg(folder.parent().unwrap())
+            .current_dir(env!("CARGO_MANIFEST_DIR"));
+        if folder.ends_with("release") {
+            build.arg("--release");
+        }
+        assert!(build.status().unwrap().success(), "lockbench does not build");
+        folder.join("lockbench")
+    })
+}
+
+const HOLD_MS: f64 = 5.0;
+
+const COUNTING: &str = r#"schema = 1
+name = "counting"
+question = "Is every update there?"
+seed = 1
+[lock]
+type = "fenced"
+lease = "5s"
+[workload]
+model = "closed"
+hold = { kind = "fixed", mean = "5ms" }
+keys = { count = 1, dist = "single" }
+duration = "1s"
+processes = 2
+clients = 8
+wait = "30s"
+counter = true
+[thresholds]
+"overlap.count" = "== 0"
+"lost_updates" = "== 0"
+"errors" = "== 0"
+"#;
+
+/// Holders that are told nothing work on while their rivals have the lock.
+const HELD: &str = r#"schema = 1
+name = "held"
+question = "Who writes last?"
+seed = 1
+scale = 0.1
+[lock]
+type = "fenced"
+lease = "30s"
+policy = "naive-cancel"
+[workload]
+model = "held"
+keys = { count = 5 }
+hold = { kind = "fixed", mean = "200ms" }
+warm_up = "5s"
+duration = "3s"
+[[fault]]
+at = "5s"
+for = "15s"
+kind = "pause_write"
+"#;
