@@ -48,9 +48,6 @@ pub(crate) async fn acquire(
     let mut wakeup: Option<Wakeup> = None;
     let mut spin = Backoff::new(FIRST_SPIN, LONGEST_SPIN);
     loop {
-        if client.is_closed() {
-            return Err(closed(&*mode));
-        }
         if !mode.queues() {
             let _ = tokio::time::timeout(patience.left(), queued.let_others_come_first()).await;
         }
@@ -58,6 +55,10 @@ pub(crate) async fn acquire(
         attempting.may_queue = mode.queues() && wakeup.as_ref().is_some_and(Wakeup::hears);
         if let Some(wakeup) = &wakeup {
             wakeup.take();
+        }
+        // After the wake-up was taken: a shutdown that comes now wakes again.
+        if client.is_closed() {
+            return Err(closed(&*mode));
         }
         queued.asking();
         let result = attempting.attempt(patience.attempt_until()).await;

@@ -7,8 +7,9 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::clock;
 use crate::error::CallError;
-use crate::lease::Hold;
+use crate::lease::{Hold, LeaseState, LostReason};
 use crate::mode::{self, Given};
+use crate::renewal::Event;
 
 /// Brings the hold count in Redis down to the number of leases that are alive. Dropped before Redis has answered, it goes on in
 /// the background.
@@ -68,6 +69,12 @@ impl Release {
         };
         if !matches!(outcome, Outcome::Left(1..)) {
             turn.ended = Some(outcome);
+        }
+        if outcome == Outcome::Missing {
+            // For the other leases of this hold; says nothing if there are none.
+            let reason = LostReason::NotOwner;
+            hold.tell(LeaseState::Lost(reason));
+            hold.client.watchdog.tell(&hold.holder, Event::End(reason));
         }
         Ok(outcome)
     }

@@ -198,6 +198,18 @@ async fn a_hold_that_was_taken_away_is_reported_as_lost_by_each_of_its_releases(
     }
 }
 
+#[tokio::test]
+async fn a_loss_that_a_release_finds_is_told_to_the_other_leases_of_its_hold() {
+    let server = fresh_server();
+    let locks = lasting(&server.url()).await;
+    let outer = locks.reentrant("n").acquire().await.unwrap();
+    let inner = outer.reenter().await.unwrap();
+    let _: i64 = query(&server, redis::cmd("DEL").arg("n"));
+    assert!(matches!(inner.release().await, Err(ReleaseError::Lost { .. })));
+    assert!(!outer.is_valid(), "not only at its next renewal");
+    assert_eq!(*outer.state().borrow(), LeaseState::Lost(LostReason::NotOwner));
+}
+
 /// A lease is left to it alone, so its second try must not look like a first acquire.
 #[tokio::test]
 async fn a_re_entry_without_an_answer_does_not_take_anew_what_was_lost_behind_a_release() {
@@ -434,6 +446,26 @@ async fn a_shutdown_ends_every_acquire_that_waits() {
         assert_eq!(lease.release().await.unwrap(), Released::Fully);
     }
     assert!(keys(&server).is_empty());
+}
+
+/// The waiter has been woken and lets the other client come first, so it does not sleep when the shutdown wakes everybody.
+#[tokio::test]
+async fn a_shutdown_right_after_a_release_ends_the_acquires_that_wait() {
+    let server = fresh_server();
+    for _ in 0..5 {
+        let (locks, other) = (lasting(&server.url()).await, lasting(&server.url()).await);
+        let held = locks.reentrant("n").acquire().await.unwrap();
+        let calls = script_calls(&server);
+        let waiting = tokio::spawn(locks.reentrant("n").acquire().into_future());
+        let others = tokio::spawn(other.reentrant("n").acquire().into_future());
+        eventually_async(LONG, || script_calls(&server) >= calls + 4).await;
+        assert_eq!(held.release().await.unwrap(), Released::Fully);
+        locks.shutdown(LONG).await.unwrap();
+        let result = tokio::time::timeout(LONG, waiting).await.expect("it is told").unwrap();
+        assert!(matches!(result, Err(AcquireError::Closed { .. })), "{result:?}");
+        let lease = tokio::time::timeout(LONG, others).await.expect("it is woken");
+        assert_eq!(lease.unwrap().unwrap().release().await.unwrap(), Released::Fully);
+    }
 }
 
 #[tokio::test]
