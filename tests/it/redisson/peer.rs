@@ -106,10 +106,17 @@ impl Peer {
         self.begin(1, method, lock, json!({})).wait()
     }
 
-    /// Names a lock of this kind; the name is also what the other orders call it by.
+    /// Makes a lock of this kind, and tells what the other orders call it by. A multi lock is of this name and one more.
     pub(super) fn open(&self, kind: &str, name: &str) -> String {
         let alias = format!("{kind} {name}");
-        self.order(json!({"op": "open", "lock": alias, "kind": kind, "name": name}))
+        let of = match kind {
+            "multi" => vec![
+                self.open("reentrant", name),
+                self.open("reentrant", &format!("{name}-too")),
+            ],
+            _ => Vec::new(),
+        };
+        self.order(json!({"op": "open", "lock": alias, "kind": kind, "name": name, "of": of}))
             .wait()
             .expect("a kind that it knows");
         alias

@@ -106,6 +106,7 @@ pub(super) fn ours(locks: &Locks, kind: &str, name: &str) -> Acquire {
         "fenced" => locks.fenced(name).acquire(),
         "read" => locks.read_write(name).read().acquire(),
         "write" => locks.read_write(name).write().acquire(),
+        "multi" => locks.multi([name, &format!("{name}-too")]).acquire(),
         other => panic!("{other} is not known"),
     }
 }

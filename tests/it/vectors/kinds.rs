@@ -33,6 +33,7 @@ pub(super) fn acquire(locks: &Locks, spec: &LockSpec) -> Acquire {
         "fenced" => locks.fenced(name).acquire(),
         "read" => locks.read_write(name).read().acquire(),
         "write" => locks.read_write(name).write().acquire(),
+        "multi" => locks.multi(&spec.of).acquire(),
         other => panic!("{other} is not known"),
     }
 }
@@ -45,6 +46,7 @@ pub(super) fn try_acquire(locks: &Locks, spec: &LockSpec) -> TryAcquire {
         "fenced" => locks.fenced(name).try_acquire(),
         "read" => locks.read_write(name).read().try_acquire(),
         "write" => locks.read_write(name).write().try_acquire(),
+        "multi" => locks.multi(&spec.of).try_acquire(),
         other => panic!("{other} is not known"),
     }
 }
@@ -55,10 +57,11 @@ pub(super) async fn load_scripts(locks: &Locks) {
         let name = format!("loading:{kind}");
         let spec = LockSpec {
             kind: (*kind).into(),
+            of: vec![name.clone()],
             name,
         };
         acquire(locks, &spec).await.unwrap().release().await.unwrap();
     }
 }
 
-const KNOWN: &[&str] = &["reentrant", "read", "write", "fenced", "spin"];
+const KNOWN: &[&str] = &["reentrant", "read", "write", "fenced", "spin", "multi"];
