@@ -11,8 +11,8 @@ local kind = redis.call('TYPE', lock)['ok']
 if kind ~= 'hash' then
     return {kind, 0}
 end
-local is_read_write = redis.call('HEXISTS', lock, 'mode') == 1
-if is_read_write then
+local mode = redis.call('HGET', lock, 'mode')
+if mode then
     local fields = redis.call('HGETALL', lock)
     for i = 1, #fields, 2 do
         -- The readers' hold keys are known from the hash alone, so they are built here; they share the lock's slot.
@@ -23,8 +23,9 @@ if is_read_write then
 end
 redis.call('DEL', lock)
 local heard
-if is_read_write then
-    heard = redis.pcall('PUBLISH', read_write_channel, '1')
+if mode then
+    -- Behind readers only writers wait: one a process is enough, and Redisson keeps `0`, but not `1`, for one about to sleep.
+    heard = redis.pcall('PUBLISH', read_write_channel, mode == 'read' and '0' or '1')
 else
     heard = redis.pcall('PUBLISH', channel, '0')
 end

@@ -16,8 +16,10 @@ mod proxy; // what a leg of the proxy does in each of its modes
 mod quorum; // a majority of independent masters decides
 mod races; // two steps that cross, and what stays behind when somebody leaves
 mod read_write; // many readers or one writer, each hold with a life of its own
+mod redisson; // a real Redisson and our library take turns on the same keys
 mod reentrant; // what the reentrant lock writes, reads and publishes
 mod servers; // servers of our own end with their owner
 mod times; // lease times: what is given is what Redis keeps, nonsense is refused
+mod vectors; // what the jar wrote step by step, and that ours writes the same
 mod wakeup; // waiters hear a release that comes at any moment
 mod watchdog; // renewal never outlives ownership and tells the holder in time

@@ -1,0 +1,116 @@
+//! What every test of this module begins with, and its words for "they wait" and "ours wait".
+
+use std::time::Duration;
+
+use leasehold::{Acquire, AcquireError, Lease, Locks};
+use leasehold_bench::proxy::{Leg, Proxy};
+use leasehold_bench::servers::RedisServer;
+use serde_json::json;
+use tests::{LONG, WATCHDOG, channels, client, eventually_async, fresh_server, script_calls};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::peer::{self, Peer, Pending};
+
+/// A server, a client of ours and a real Redisson on it.
+pub(super) struct Stage {
+    pub(super) peer: Peer,
+    pub(super) locks: Locks,
+    _leg: Leg,
+    _proxy: Proxy,
+    pub(super) server: RedisServer,
+    _turn: SemaphorePermit<'static>,
+}
+
+impl Stage {
+    /// `None` if a Redisson cannot be had here.
+    pub(super) async fn new() -> Option<Self> {
+        if let Err(reason) = peer::build() {
+            let is_ci = std::env::var_os("CI").is_some_and(|ci| !ci.is_empty());
+            assert!(!is_ci, "tests against Redisson have to run in CI: {reason}");
+            println!("not run against Redisson: {reason}");
+            return None;
+        }
+        let turn = AT_ONCE.acquire().await.expect("never closed");
+        let server = fresh_server();
+        // Redisson speaks TCP, the server listens on a socket.
+        let proxy = Proxy::start(&server).unwrap();
+        let leg = proxy.leg().unwrap();
+        let url = leg.url();
+        let peer = tokio::task::spawn_blocking(move || Peer::start(&url, WATCHDOG));
+        Some(Stage {
+            peer: peer.await.unwrap(),
+            locks: client(&server).await,
+            _leg: leg,
+            _proxy: proxy,
+            server,
+            _turn: turn,
+        })
+    }
+
+    /// An acquire of ours.
+    pub(super) fn ours(&self, kind: &str, name: &str) -> Acquire {
+        ours(&self.locks, kind, name)
+    }
+
+    /// Whether ours finds the lock busy.
+    pub(super) async fn is_busy(&self, kind: &str, name: &str) -> bool {
+        match self.ours(kind, name).wait_limit(Duration::ZERO).await {
+            Ok(lease) => {
+                lease.release().await.unwrap();
+                false
+            }
+            Err(AcquireError::WaitLimit { .. }) => true,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// A waiter of ours that is subscribed and asleep. Nobody else may be calling scripts.
+    pub(super) async fn waits(&self, kind: &str, name: &str) -> tokio::task::JoinHandle<Lease> {
+        // The script is known from here on, so an attempt is one call.
+        let loading = self.ours(kind, "loading").await.unwrap();
+        loading.release().await.unwrap();
+        let calls = script_calls(&self.server);
+        let acquire = self.ours(kind, name).lease_time(MINUTE);
+        let waiting = tokio::spawn(async move { acquire.await.unwrap() });
+        self.hears(name).await;
+        eventually_async(LONG, || script_calls(&self.server) >= calls + 2).await;
+        waiting
+    }
+
+    /// A waiter of theirs that is subscribed and asleep.
+    pub(super) async fn they_wait(&self, thread: u64, lock: &str, name: &str) -> Pending {
+        let calls = script_calls(&self.server);
+        let lease = json!({"lease_ms": 60_000});
+        let waiting = self.peer.begin(thread, "lock", lock, lease);
+        self.hears(name).await;
+        eventually_async(LONG, || script_calls(&self.server) >= calls + 2).await;
+        // From its last attempt to its sleep Redisson is deaf to the message `1` of a writer's release, and nothing tells when it
+        // sleeps. It would come when the time is over that it was told.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        waiting
+    }
+
+    /// Waits until somebody listens for a release of this name.
+    pub(super) async fn hears(&self, name: &str) {
+        eventually_async(LONG, || {
+            channels(&self.server).iter().any(|channel| channel.contains(name))
+        })
+        .await;
+    }
+}
+
+/// An acquire of ours, of the kind with this name.
+pub(super) fn ours(locks: &Locks, kind: &str, name: &str) -> Acquire {
+    match kind {
+        "reentrant" => locks.reentrant(name).acquire(),
+        "fenced" => locks.fenced(name).acquire(),
+        "read" => locks.read_write(name).read().acquire(),
+        "write" => locks.read_write(name).write().acquire(),
+        "multi" => locks.multi([name, &format!("{name}-too")]).acquire(),
+        other => panic!("{other} is not known"),
+    }
+}
+
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
+/// Each has a JVM.
+static AT_ONCE: Semaphore = Semaphore::const_new(2);
