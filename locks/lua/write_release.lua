@@ -27,6 +27,8 @@ if redis.call('HLEN', lock) == 1 then
 else
     redis.call('HSET', lock, 'mode', 'read')
 end
--- Also after a downgrade: readers that wait may enter beside the one that stays.
+-- `1` wakes everybody, also after a downgrade: readers that wait may enter beside the one that stays. Redisson loses it for a waiter
+-- that is about to sleep, but keeps a `0` for it.
 local heard = redis.pcall('PUBLISH', channel, '1')
+redis.pcall('PUBLISH', channel, '0')
 return {0, tonumber(heard) or -1}

@@ -154,7 +154,9 @@ async fn a_writers_release_wakes_all_waiting_readers() {
                 .unwrap(),
         );
     }
-    assert_eq!(messages.so_far(), [("redisson_rwlock:{n}".to_owned(), "1".to_owned())]);
+    // The second is for a waiter of Redisson that is about to sleep.
+    let told = ["1", "0"].map(|payload| ("redisson_rwlock:{n}".to_owned(), payload.to_owned()));
+    assert_eq!(messages.so_far(), told);
     drop(leases);
 }
 
