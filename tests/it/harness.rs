@@ -1,14 +1,13 @@
 //! The load tool from the outside: its program, its exit codes, its report.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use leasehold_bench::measure::Outcome;
 use leasehold_bench::results;
 use rustix::process::{Pid, Signal, kill_process};
+use tests::lockbench::{self, Folder};
 use tests::{LONG, direct, eventually, fresh_server, keys};
 
 #[test]
@@ -34,7 +33,7 @@ fn a_report_made_again_is_the_same_to_the_byte() {
     outcome(&run(&folder, TINY, &[]), &folder, 0);
     let pages = || [results::PAGE, results::SUMMARY].map(|name| std::fs::read(folder.path.join(name)).unwrap());
     let first = pages();
-    let again = Command::new(lockbench())
+    let again = Command::new(lockbench::program())
         .arg("report")
         .arg(&folder.path)
         .output()
@@ -247,53 +246,8 @@ fn a_report_opens_in_a_browser_without_errors() {
     assert!(!console.contains(":CONSOLE"), "{console}");
 }
 
-/// A folder of a test's own, gone when it ends.
-struct Folder {
-    path: PathBuf,
-}
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("lockbench-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Self { path }
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.path);
-    }
-}
-
-/// The program, built once: cargo builds no other package's binaries for a test.
-fn lockbench() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        // …/target/debug/deps/it-0123456789
-        let folder = std::env::current_exe()
-            .unwrap()
-            .parent()
-            .unwrap()
-            .parent()
-            .unwrap()
-            .to_owned();
-        let mut build = Command::new(env!("CARGO"));
-        build
-            .args(["build", "--quiet", "-p", "leasehold-bench", "--target-dir"])
-            .arg(folder.parent().unwrap());
-        if folder.ends_with("release") {
-            build.arg("--release");
-        }
-        let status = build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap();
-        assert!(status.success(), "lockbench does not build");
-        folder.join("lockbench")
-    })
-}
-
 fn lockbench_run(folder: &Folder, scenario: &str, options: &[&str]) -> Command {
-    let mut command = Command::new(lockbench());
+    let mut command = Command::new(lockbench::program());
     command
         .arg("run")
         .arg(scenario)

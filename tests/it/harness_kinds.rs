@@ -1,44 +1,26 @@
 //! The load tool over every kind of lock: what runs clean, and what its checker finds where there is something to find.
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
 use leasehold_bench::measure::Outcome;
 use leasehold_bench::results;
 use leasehold_bench::scenario::LockType;
-
-/// A folder of a run that is removed when it is dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("lockbench-kinds-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        Folder(folder)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use tests::lockbench::{self, Folder};
 
 /// Runs a scenario with these values set, and reads what it found.
 fn run(name: &str, scenario: &str, set: &[&str]) -> (Option<i32>, Outcome) {
-    let folder = Folder::new(name);
-    let file = folder.0.join("scenario.toml");
+    let folder = Folder::new(&format!("kinds-{name}"));
+    let file = folder.path.join("scenario.toml");
     std::fs::write(&file, scenario).unwrap();
     let set = set.iter().flat_map(|value| ["--set", value]);
-    let output = Command::new(lockbench())
+    let output = Command::new(lockbench::program())
         .args(["run", "--no-tui", "-o"])
-        .arg(&folder.0)
+        .arg(&folder.path)
         .arg(&file)
         .args(set)
         .output()
         .unwrap();
-    let outcome = results::read(&folder.0).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let outcome = results::read(&folder.path).unwrap_or_else(|error| panic!("{error}: {output:?}"));
     (output.status.code(), outcome)
 }
 
@@ -116,26 +98,6 @@ fn a_guard_refuses_by_token_what_an_overtaken_holder_writes() {
     assert!(accepted == 0.0 && rejected > 0.0, "{accepted} {rejected}");
     let [accepted, rejected] = stale("reentrant", "held-reentrant");
     assert!(accepted > 0.0 && rejected == 0.0, "{accepted} {rejected}");
-}
-
-/// The program, built once: cargo builds no other package's binaries for a test.
-fn lockbench() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        // …/target/debug/deps/it-0123456789
-        let program = std::env::current_exe().unwrap();
-        let folder = program.ancestors().nth(2).unwrap();
-        let mut build = Command::new(env!("CARGO"));
-        build
-            .args(["build", "--quiet", "-p", "leasehold-bench", "--target-dir"])
-            .arg(folder.parent().unwrap())
-            .current_dir(env!("CARGO_MANIFEST_DIR"));
-        if folder.ends_with("release") {
-            build.arg("--release");
-        }
-        assert!(build.status().unwrap().success(), "lockbench does not build");
-        folder.join("lockbench")
-    })
 }
 
 const HOLD_MS: f64 = 5.0;

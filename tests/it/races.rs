@@ -2,16 +2,17 @@
 
 use std::future::IntoFuture;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::{
-    AcquireError, BuildError, Effort, Event, EventKind, Lease, LeaseState, Locks, LostReason, Margin, Observer, Period,
-    ReleaseError, Released, RenewalPolicy, Signal,
+    AcquireError, BuildError, Effort, EventKind, Lease, LeaseState, Locks, LostReason, Margin, Period, ReleaseError,
+    Released, RenewalPolicy, Signal,
 };
 use leasehold_bench::proxy::{Leg, Mode, Proxy};
 use leasehold_bench::servers::RedisServer;
 use rustix::process::{Resource, Rlimit, setrlimit};
+use tests::heard::Heard;
 use tests::switchboard::Switchboard;
 use tests::{
     LONG, WATCHDOG, channels, client, eventually, eventually_async, fresh_server, holders, is_idle, keys, query,
@@ -700,31 +701,6 @@ impl Way {
     fn assert_soon(&self) {
         let taken = leasehold_bench::clock::since(self.start_ns);
         assert!(taken < LONG, "still silent after {taken:?}");
-    }
-}
-
-/// What an observer heard.
-#[derive(Clone, Default)]
-struct Heard(Arc<Mutex<Vec<Event>>>);
-
-impl Observer for Heard {
-    fn event(&self, event: &Event) {
-        self.0.lock().unwrap().push(event.clone());
-    }
-}
-
-impl Heard {
-    fn count(&self, wanted: impl Fn(&EventKind) -> bool) -> usize {
-        self.0
-            .lock()
-            .unwrap()
-            .iter()
-            .filter(|event| wanted(&event.kind))
-            .count()
-    }
-
-    fn losses(&self) -> usize {
-        self.count(|kind| matches!(kind, EventKind::Lost { .. }))
     }
 }
 

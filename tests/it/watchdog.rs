@@ -1,44 +1,16 @@
 //! Renewal on a real server: it ends with the lease, never outlives ownership, and tells the holder in time.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::{Event, EventKind, LeaseState, Locks, LostReason, Observer, ReleaseError, RenewalPolicy};
 use leasehold_bench::proxy::{Mode, Proxy};
+use tests::heard::Heard;
 use tests::{
     LONG, WATCHDOG, client, eventually_async, fresh_server, holders, is_idle, keys, pttl, query, script_calls, settings,
 };
 
 const PERIOD: Duration = Duration::from_secs(WATCHDOG.as_secs() / 3);
-
-/// What an observer heard.
-#[derive(Clone, Default)]
-struct Heard(Arc<Mutex<Vec<Event>>>);
-
-impl Observer for Heard {
-    fn event(&self, event: &Event) {
-        self.0.lock().unwrap().push(event.clone());
-    }
-}
-
-impl Heard {
-    fn count(&self, wanted: impl Fn(&EventKind) -> bool) -> usize {
-        self.0
-            .lock()
-            .unwrap()
-            .iter()
-            .filter(|event| wanted(&event.kind))
-            .count()
-    }
-
-    fn renewals(&self) -> usize {
-        self.count(|kind| matches!(kind, EventKind::Renewed { .. }))
-    }
-
-    fn losses(&self) -> usize {
-        self.count(|kind| matches!(kind, EventKind::Lost { .. }))
-    }
-}
 
 #[tokio::test]
 async fn thousands_of_quick_cycles_leave_no_renewal_behind() {

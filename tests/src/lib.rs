@@ -1,5 +1,7 @@
 //! Fixtures for the tests that need a real redis-server.
 
+pub mod heard;
+pub mod lockbench;
 pub mod messages;
 pub mod switchboard;
 
