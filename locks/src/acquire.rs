@@ -1,18 +1,24 @@
 //! The acquire loop: attempt, subscribe, attempt again, sleep until woken or until the holder's lease is over.
 
+mod attempts;
+mod patience;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::{self, Moment};
+use attempts::{Attempting, Joining};
+use patience::{Backoff, Patience};
+
+use crate::clock;
 use crate::error::{AcquireError, CallError};
-use crate::lease::{Hold, Lease, LeaseState, LostReason};
-use crate::local_queue::{Queued, Trouble};
+use crate::hold::Hold;
+use crate::lease::{Lease, LeaseState, LostReason};
+use crate::local_queue::Trouble;
 use crate::locks::Client;
-use crate::mode::{self, Ask, Attempt, Grant, Mode, Wake};
+use crate::mode::{Attempt, Mode, Wake};
 use crate::options::{AcquireOptions, Terms};
 use crate::owner::Place;
-use crate::release::Release;
-use crate::renewal::{Event, Renewal};
+use crate::renewal::Event;
 use crate::wakeup::Wakeup;
 
 /// Acquires, waiting for the lock if need be.
@@ -231,334 +237,6 @@ async fn reenter(hold: Arc<Hold>, terms: &Terms, patience: &mut Patience<'_>) ->
     }
 }
 
-/// The attempts of one outermost acquire. Dropped without a lease, it withdraws what an unanswered one may have taken.
-struct Attempting<'a> {
-    hold: Arc<Hold>,
-    /// The owner's hold that this one may stand beside.
-    beside: Option<Arc<Hold>>,
-    terms: &'a Terms,
-    /// When the newest attempt was handed over.
-    sent: Moment,
-    attempts: u32,
-    /// An attempt was sent whose outcome is not known.
-    unsettled: bool,
-    /// Whether the next attempt may leave this acquire in a queue in Redis.
-    may_queue: bool,
-    /// It may stand in one.
-    in_queue: bool,
-}
-
-impl<'a> Attempting<'a> {
-    fn new(client: &Arc<Client>, mode: &Arc<dyn Mode>, terms: &'a Terms) -> Self {
-        let hold = Hold::new(client.clone(), mode.clone(), terms);
-        let beside = mode.stands_beside();
-        Attempting {
-            beside: beside.and_then(|part| terms.owner.as_ref()?.hold_of_part(&client.ids, &**mode, part)),
-            hold: Arc::new(hold),
-            terms,
-            sent: Moment::PAST,
-            attempts: 0,
-            unsettled: false,
-            may_queue: false,
-            in_queue: false,
-        }
-    }
-
-    fn holder(&self) -> &crate::owner::HolderId {
-        &self.hold.holder
-    }
-
-    fn is_unsettled(&self) -> bool {
-        self.unsettled
-    }
-
-    /// Asks Redis. A grant that came too late to be of use is asked for again: the hold is there, so it is prolonged.
-    async fn attempt(&mut self, until: Moment) -> Result<Attempt, CallError> {
-        for _ in 0..TRIES_WHEN_TOO_LATE {
-            let result = self.ask(until).await;
-            if !matches!(result, Ok(Attempt::Granted(_))) || clock::now() < self.trusted_until() {
-                return result;
-            }
-            self.unsettled = true;
-        }
-        Ok(Attempt::TooLate {
-            took: clock::now().since(self.sent),
-        })
-    }
-
-    async fn ask(&mut self, until: Moment) -> Result<Attempt, CallError> {
-        let hold = &self.hold;
-        let call = hold.mode.acquire(&Ask {
-            holder: &hold.holder,
-            count: 1,
-            lease: self.terms.timings.lease,
-            beside: self.beside.as_ref().map(|beside| &beside.holder),
-            may_queue: self.may_queue,
-        });
-        let was_unsettled = std::mem::replace(&mut self.unsettled, true);
-        self.in_queue |= self.may_queue;
-        self.attempts += 1;
-        self.sent = clock::now();
-        let result = hold.client.connection.run(&call, Some(until)).await;
-        let result = result.and_then(|answer| mode::attempt(call.text.name, answer));
-        match &result {
-            // An earlier attempt without an answer ran before this one, or never will.
-            Ok(_) => self.unsettled = self.in_queue,
-            Err(CallError::Unanswered { .. } | CallError::Nonsense { .. }) => {}
-            // Not executed, which says nothing of an earlier attempt.
-            Err(_) => self.unsettled = was_unsettled,
-        }
-        result
-    }
-
-    /// Leaves the queue, if it may stand in one, so that nothing is left when the caller is told. What takes longer goes on in the
-    /// background.
-    async fn leave(&mut self) {
-        if std::mem::take(&mut self.in_queue) {
-            self.unsettled = false;
-            let mut release = Release::new(self.hold.clone());
-            let _ = tokio::time::timeout(GRACE, release.attempt()).await;
-        }
-    }
-
-    fn trusted_until(&self) -> Moment {
-        let timings = &self.terms.timings;
-        self.sent.plus(timings.lease).minus(timings.margin)
-    }
-
-    /// The lease of a grant; a client that was shut down meanwhile gives it back.
-    fn into_lease(mut self, grant: Grant, place: Option<&Place>) -> Result<Lease, AcquireError> {
-        if self.hold.client.is_closed() {
-            self.unsettled = true;
-            return Err(closed(&*self.hold.mode));
-        }
-        self.unsettled = false;
-        self.hold.set_fencing_token(grant.fencing_token);
-        let (hold, terms) = (&self.hold, self.terms);
-        // The first lease of a new hold: it cannot be closed yet.
-        hold.join(terms.renewed, terms.timings);
-        let ends = terms.max_hold.map_or(Moment::NEVER, |limit| self.sent.plus(limit));
-        if ends != Moment::NEVER {
-            hold.set_ends(ends);
-        }
-        let renewal = Renewal::new(terms.timings, terms.renewed, self.sent, ends, fastrand::f64());
-        hold.trust(renewal.trusted_until());
-        if let Some(place) = place {
-            place.set(hold);
-        }
-        hold.client.watchdog.watch(hold.clone(), renewal);
-        Ok(Lease::new(hold.clone(), terms.renewed, self.attempts))
-    }
-}
-
-impl Drop for Attempting<'_> {
-    fn drop(&mut self) {
-        if self.unsettled {
-            drop(Release::new(self.hold.clone()));
-        }
-    }
-}
-
-/// A re-entry under way: one lease more than Redis may know of. Dropped without a lease, it brings Redis back to the count.
-struct Joining<'a> {
-    hold: &'a Arc<Hold>,
-    terms: &'a Terms,
-    joined: bool,
-    attempts: u32,
-    /// An attempt was sent whose outcome is not known.
-    unsettled: bool,
-}
-
-impl<'a> Joining<'a> {
-    fn new(hold: &'a Arc<Hold>, terms: &'a Terms) -> Self {
-        Joining {
-            hold,
-            terms,
-            joined: false,
-            attempts: 0,
-            unsettled: false,
-        }
-    }
-
-    /// Asks Redis, and tells when the request left. `None` if the hold was given back before its turn came.
-    async fn attempt(&mut self, until: Moment) -> Option<(Result<Attempt, CallError>, Moment)> {
-        let hold = self.hold;
-        let now = clock::now();
-        let Ok(turn) = tokio::time::timeout(until.since(now), hold.turn.lock()).await else {
-            return Some((Err(CallError::Unreachable { source: None }), now));
-        };
-        if !self.joined {
-            self.joined = hold.join(self.terms.renewed, self.terms.timings);
-        }
-        if !self.joined {
-            return None;
-        }
-        if turn.ended.is_some() {
-            return Some((Ok(Attempt::Gone), now));
-        }
-        let sent = clock::now();
-        let lease = hold.within_limit(self.terms.timings.lease, sent);
-        hold.outlasts(lease);
-        let call = hold.mode.acquire(&Ask {
-            holder: &hold.holder,
-            // At least two: it must never be taken for a first acquire, which would take anew what was lost meanwhile.
-            count: hold.leases().max(2),
-            lease,
-            beside: None,
-            may_queue: false,
-        });
-        self.attempts += 1;
-        let result = hold.client.connection.run(&call, Some(until)).await;
-        self.unsettled |= result.as_ref().is_err_and(CallError::outcome_unknown);
-        Some((result.and_then(|answer| mode::attempt(call.text.name, answer)), sent))
-    }
-
-    fn into_lease(mut self) -> Lease {
-        self.joined = false;
-        Lease::new(self.hold.clone(), self.terms.renewed, self.attempts)
-    }
-}
-
-impl Drop for Joining<'_> {
-    fn drop(&mut self) {
-        if self.joined {
-            self.hold.leave(self.terms.renewed);
-            drop(Release::new(self.hold.clone()));
-        }
-    }
-}
-
-/// How long a caller is willing to wait, and how long Redis has been silent.
-struct Patience<'a> {
-    mode: &'a dyn Mode,
-    start: Moment,
-    limit: Option<Duration>,
-    /// The longest silence of Redis that a wait without a limit bears.
-    longest_silence: Duration,
-    command_timeout: Duration,
-    failing_since: Option<Moment>,
-    pauses: Backoff,
-}
-
-impl<'a> Patience<'a> {
-    fn new(client: &Client, mode: &'a dyn Mode, limit: Option<Duration>) -> Self {
-        Patience {
-            mode,
-            start: clock::now(),
-            limit,
-            longest_silence: client.watchdog_time,
-            command_timeout: client.connection.command_timeout(),
-            failing_since: None,
-            pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
-        }
-    }
-
-    fn end(&self) -> Moment {
-        self.limit.map_or(Moment::NEVER, |limit| self.start.plus(limit))
-    }
-
-    fn left(&self) -> Duration {
-        self.end().since(clock::now())
-    }
-
-    /// How long to sleep before the lock is asked for again, wake-up or not: a link that fell silent is found out this way.
-    fn asleep(&self) -> Duration {
-        self.left().min(self.longest_silence / 3)
-    }
-
-    /// How long a subscription may take before the lock is asked for again without it.
-    fn subscribing(&self) -> Duration {
-        self.left().min(self.command_timeout)
-    }
-
-    fn is_over(&self) -> bool {
-        self.left().is_zero()
-    }
-
-    /// When an attempt that begins now has to be answered.
-    fn attempt_until(&self) -> Moment {
-        let single = self.limit == Some(Duration::ZERO);
-        let grace = if single {
-            self.command_timeout
-        } else {
-            GRACE.min(self.command_timeout)
-        };
-        self.end().plus(grace)
-    }
-
-    async fn within<T>(&self, work: impl Future<Output = T>) -> Result<T, AcquireError> {
-        tokio::time::timeout(self.left(), work).await.map_err(|_| self.over())
-    }
-
-    fn answered(&mut self) {
-        self.failing_since = None;
-        self.pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-    }
-
-    /// Waits a little after a failed attempt, or says why there is no point.
-    async fn bear(&mut self, error: CallError, outcome_unknown: bool) -> Result<(), AcquireError> {
-        if !error.is_retryable() {
-            return Err(AcquireError::Refused {
-                name: self.mode.name().to_string(),
-                source: error,
-            });
-        }
-        let now = clock::now();
-        let since = *self.failing_since.get_or_insert(now);
-        let silent_for_too_long = self.limit.is_none() && now.since(since) >= self.longest_silence;
-        if self.is_over() || silent_for_too_long {
-            return Err(self.unavailable(error, outcome_unknown));
-        }
-        tokio::time::sleep(self.pauses.next().min(self.left())).await;
-        if self.is_over() {
-            return Err(self.unavailable(error, outcome_unknown));
-        }
-        Ok(())
-    }
-
-    fn unavailable(&self, source: CallError, outcome_unknown: bool) -> AcquireError {
-        AcquireError::Unavailable {
-            name: self.mode.name().to_string(),
-            waited: clock::now().since(self.start),
-            outcome_unknown,
-            source,
-        }
-    }
-
-    fn over(&self) -> AcquireError {
-        AcquireError::WaitLimit {
-            name: self.mode.name().to_string(),
-            waited: clock::now().since(self.start),
-        }
-    }
-
-    /// The wait ended behind another waiter of this process: what that one met is the reason.
-    fn over_in_queue(&self, queued: &Queued<'_>) -> AcquireError {
-        match queued.trouble() {
-            Some(trouble) => self.unavailable(trouble.error, false),
-            None => self.over(),
-        }
-    }
-}
-
-/// Pauses that double from `first` to `longest`, each shortened at random by up to a half so that clients do not stay in step.
-struct Backoff {
-    next: Duration,
-    longest: Duration,
-}
-
-impl Backoff {
-    fn new(first: Duration, longest: Duration) -> Self {
-        Backoff { next: first, longest }
-    }
-
-    fn next(&mut self) -> Duration {
-        let pause = self.next.mul_f64(0.5 + fastrand::f64() / 2.0);
-        self.next = (self.next * 2).min(self.longest);
-        pause
-    }
-}
-
 fn refusal(mode: &dyn Mode, attempt: Attempt) -> AcquireError {
     let name = mode.name().to_string();
     match attempt {
@@ -577,11 +255,6 @@ fn refusal(mode: &dyn Mode, attempt: Attempt) -> AcquireError {
 /// An attempt under way at the end of the wait may be answered this much later, so that a short limit on a healthy Redis ends
 /// with an answer.
 const GRACE: Duration = Duration::from_millis(100);
-/// A grant whose answer took longer than the lease can be trusted is of no use; after so many the caller is told.
-const TRIES_WHEN_TOO_LATE: u32 = 3;
-/// Between attempts while Redis does not answer.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// Between the attempts of a spin lock's waiter; the longest is Redisson's.
 const FIRST_SPIN: Duration = Duration::from_millis(1);
 const LONGEST_SPIN: Duration = Duration::from_millis(128);

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::admin::Admin;
-use crate::connection::{Address, Connection, without_password};
+use crate::connection::Connection;
 use crate::error::{BuildError, CallError, InvalidTimes};
 use crate::events::Observer;
 use crate::keys::LockName;
 use crate::kind::LockKind;
+use crate::link::{Address, without_password};
 use crate::local_queue::LocalQueues;
 use crate::lock::{FairLock, FencedLock, Lock, MultiLock, ReentrantLock, SpinLock};
 use crate::lockable::Lockable;

@@ -5,9 +5,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use crate::hold::Hold;
 use crate::keys::LockName;
 use crate::kind::LockKind;
-use crate::lease::Hold;
 use crate::mode::{Mode, Part};
 
 /// Redis' name for one hold: `<client uuid>:<n>`, as Redisson writes it; of a fair lock `<client uuid>:g<wait in ms>:<n>`.

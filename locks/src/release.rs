@@ -7,7 +7,8 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::clock;
 use crate::error::CallError;
-use crate::lease::{Hold, LeaseState, LostReason};
+use crate::hold::Hold;
+use crate::lease::{LeaseState, LostReason};
 use crate::mode::{self, Given};
 use crate::renewal::Event;
 

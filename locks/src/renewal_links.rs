@@ -10,9 +10,9 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use crate::connection::{Address, Link};
 use crate::error::CallError;
 use crate::lease::FailureCause;
+use crate::link::{Address, Link};
 use crate::owner::HolderId;
 use crate::renewal::Answer;
 use crate::script::Call;

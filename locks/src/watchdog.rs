@@ -12,10 +12,11 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::clock::{self, Moment};
-use crate::connection::Address;
 use crate::events::{Event as Told, EventKind, Observer};
+use crate::hold::Hold;
 use crate::keys;
-use crate::lease::{FailureCause, Hold, LeaseState, LostReason};
+use crate::lease::{FailureCause, LeaseState, LostReason};
+use crate::link::Address;
 use crate::mode::Renewable;
 use crate::owner::HolderId;
 use crate::release::Release;
