@@ -9,10 +9,11 @@ use clap::{Parser, Subcommand, ValueEnum};
 use crate::interrupt::Interrupt;
 use crate::measure::Outcome;
 use crate::measure::metrics::METRICS;
+use crate::peer_driver::PeerDriver;
 use crate::run::{RunError, RunOptions};
 use crate::scenario::{FaultKind, POLICIES, RedisMode, Scenario, ScenarioError, Stock};
 use crate::terminal::{self, Progress};
-use crate::{exit, results, worker};
+use crate::{exit, peer_driver, results, worker};
 
 /// Load and faults for Redis locks, with a checker that no lock can talk out of anything.
 #[derive(Debug, Parser)]
@@ -39,6 +40,9 @@ enum Command {
     /// Be a worker process; started by `run`.
     #[command(hide = true)]
     Worker,
+    /// Be measured by a runner that measures lock libraries beside each other.
+    #[command(hide = true)]
+    Driver(PeerDriver),
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -90,6 +94,15 @@ struct RunArguments {
 pub fn main(arguments: Cli) -> ExitCode {
     let code = match arguments.command {
         Command::Worker => return worker::work(),
+        Command::Driver(arguments) => {
+            return match peer_driver::drive(arguments) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    eprintln!("lockbench: {error}");
+                    ExitCode::from(exit::ENVIRONMENT)
+                }
+            };
+        }
         Command::List { what } => Ok(list(what)),
         Command::Report { folder } => report_again(&folder).map_err(Failure::Run),
         Command::Run(arguments) => run(&arguments),

@@ -14,6 +14,7 @@ pub mod faults;
 pub mod interrupt;
 pub mod job;
 pub mod measure;
+pub mod peer_driver;
 pub mod predict;
 pub mod proxy;
 pub mod report;
