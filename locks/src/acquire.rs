@@ -41,15 +41,30 @@ pub(crate) async fn acquire(
     {
         return Ok(lease);
     }
-    // Only the front of this process' queue asks Redis.
     let queued = client.queues.enter(mode.name(), mode.part());
-    let _front = match mode.queues_locally() {
-        true => tokio::time::timeout(patience.left(), queued.front())
-            .await
-            .map_err(|_| patience.over_in_queue(&queued))?,
-        false => None,
-    };
     let mut attempting = Attempting::new(&client, &mode, &terms);
+    let handed_over = |attempting: Attempting<'_>, grant| {
+        queued.granted();
+        attempting.into_lease(grant, place.as_deref())
+    };
+    // Only the front of this process' queue asks Redis; a release of this process needs nobody to ask.
+    let mut front = None;
+    if mode.queues_locally() {
+        let wait = async {
+            front = tokio::time::timeout(patience.left(), queued.front())
+                .await
+                .ok()
+                .flatten();
+            queued.while_held_here(patience.left()).await;
+        };
+        if let Some(grant) = attempting.or_handed_over(&queued, wait, patience.attempt_until()).await {
+            return handed_over(attempting, grant);
+        }
+        // One that was perhaps given the lock finds out at once, whoever is in front.
+        if front.is_none() && !attempting.is_unsettled() {
+            return Err(patience.over_in_queue(&queued));
+        }
+    }
     patience.failing_since = queued.trouble().map(|trouble| trouble.since);
     let mut wakeup: Option<Wakeup> = None;
     let mut spin = Backoff::new(FIRST_SPIN, LONGEST_SPIN);
@@ -73,7 +88,7 @@ pub(crate) async fn acquire(
             error: error.clone(),
         }));
         let (retry_after, busy) = match result {
-            Ok(Attempt::Granted(grant)) => return attempting.into_lease(grant, place.as_deref()),
+            Ok(Attempt::Granted(grant)) => return handed_over(attempting, grant),
             Ok(Attempt::Busy { retry_after, busy }) => (retry_after, busy),
             Ok(other) => return Err(refusal(&*mode, other)),
             Err(error) => {
@@ -86,24 +101,30 @@ pub(crate) async fn acquire(
             attempting.leave().await;
             return Err(patience.over());
         }
-        match mode.wake(attempting.holder(), busy) {
-            Wake::Channel(channel) => match &mut wakeup {
-                // A link was lost: hear again before relying on it.
-                Some(wakeup) if wakeup.is_on(&channel) && wakeup.is_pending() => {
-                    wakeup.ready(patience.subscribing()).await;
+        let wake = mode.wake(attempting.holder(), busy);
+        let wait = async {
+            match wake {
+                Wake::Channel(channel) => match &mut wakeup {
+                    // A link was lost: hear again before relying on it.
+                    Some(wakeup) if wakeup.is_on(&channel) && wakeup.is_pending() => {
+                        wakeup.ready(patience.subscribing()).await;
+                    }
+                    Some(wakeup) if wakeup.is_on(&channel) => wakeup.wait(retry_after.min(patience.asleep())).await,
+                    // Subscribe, then attempt again: a release between the two would otherwise go unheard. Of several locks
+                    // another one may be busy now.
+                    _ => {
+                        let joined = wakeup.insert(client.wakeups.join(channel));
+                        joined.ready(patience.subscribing()).await;
+                    }
+                },
+                Wake::Poll => {
+                    let pause = spin.next().min(retry_after).min(patience.left());
+                    tokio::time::sleep(pause).await;
                 }
-                Some(wakeup) if wakeup.is_on(&channel) => wakeup.wait(retry_after.min(patience.asleep())).await,
-                // Subscribe, then attempt again: a release between the two would otherwise go unheard. Of several locks another
-                // one may be busy now.
-                _ => {
-                    let joined = wakeup.insert(client.wakeups.join(channel));
-                    joined.ready(patience.subscribing()).await;
-                }
-            },
-            Wake::Poll => {
-                let pause = spin.next().min(retry_after).min(patience.left());
-                tokio::time::sleep(pause).await;
             }
+        };
+        if let Some(grant) = attempting.or_handed_over(&queued, wait, patience.attempt_until()).await {
+            return handed_over(attempting, grant);
         }
         if patience.is_over() {
             attempting.leave().await;

@@ -1,5 +1,6 @@
 //! One hold: what the leases of one outermost acquire share.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -234,6 +235,16 @@ impl Hold {
             owner.place(&self.client.ids, &*self.mode).set(self);
             owner
         })
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold")
+            .field("name", self.mode.name())
+            .field("holder", &self.holder)
+            .field("state", &self.state())
+            .finish()
     }
 }
 

@@ -45,6 +45,11 @@ pub(crate) trait Mode: fmt::Debug + Send + Sync + 'static {
     /// Lowers the hold to this count; 0 gives the lock back, and the place in the queue if it stands in one.
     /// Harmless when run twice.
     fn release(&self, holder: &HolderId, count: u32) -> Call;
+    /// Gives the lock back and takes it for another holder of this client, in one step. `None` if the other has to ask for itself.
+    /// Harmless when run twice.
+    fn hand_over(&self, _from: &HolderId, _to: &HolderId, _lease: Duration) -> Option<Call> {
+        None
+    }
     /// How this holder learns of a release while it waits; `busy` is what its last attempt was told.
     fn wake(&self, holder: &HolderId, busy: usize) -> Wake;
     /// What keeps a hold with this count alive.

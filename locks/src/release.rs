@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc, watch};
 
-use crate::clock;
+use crate::clock::{self, Moment};
 use crate::error::CallError;
 use crate::hold::Hold;
 use crate::lease::{LeaseState, LostReason};
-use crate::mode::{self, Given};
+use crate::local_queue::{Next, Way};
+use crate::mode::{self, Attempt, Given, Grant};
 use crate::renewal::Event;
 
 /// Brings the hold count in Redis down to the number of leases that are alive. Dropped before Redis has answered, it goes on in
@@ -47,27 +48,15 @@ impl Release {
             return Ok(ended);
         }
         let count = hold.leases();
-        let call = hold.mode.release(&hold.holder, count);
         let was_told = turn.told_to_free;
         turn.told_to_free |= count == 0;
-        let (queues, mode) = (&hold.client.queues, &hold.mode);
-        let _giving_back = (count == 0 && !mode.queues()).then(|| queues.giving_back(mode.name(), mode.part()));
-        let result = hold.client.connection.run(&call, None).await;
-        if let Err(CallError::Unreachable { .. }) = result {
+        let told = tell(&hold, count, was_told).await;
+        if let Err(CallError::Unreachable { .. }) = told {
             turn.told_to_free = was_told;
         }
-        let result = result.and_then(|answer| mode::given(call.text.name, answer));
         // What cannot be repeated with success is over as well: the lock ends with its lease time.
-        self.done = !result.as_ref().is_err_and(CallError::is_retryable);
-        let given = result?;
-        if let Given::Left { count: 0, heard } = given {
-            hold.let_others_know(heard);
-        }
-        let outcome = match given {
-            Given::Left { count, .. } => Outcome::Left(count),
-            Given::Missing if was_told => Outcome::MissingAfterRepeat,
-            Given::Missing => Outcome::Missing,
-        };
+        self.done = !told.as_ref().is_err_and(CallError::is_retryable);
+        let outcome = told?;
         if !matches!(outcome, Outcome::Left(1..)) {
             turn.ended = Some(outcome);
         }
@@ -79,6 +68,69 @@ impl Release {
         }
         Ok(outcome)
     }
+}
+
+/// Tells Redis the count that is left. With nothing left the lock goes to the next waiter of this process, or is free for all.
+async fn tell(hold: &Arc<Hold>, count: u32, was_told: bool) -> Result<Outcome, CallError> {
+    let mut was_told = was_told;
+    let queues = &hold.client.queues;
+    let _giving_back = match count {
+        // What was tried once without an answer is not varied, and who was granted nothing has nothing to pass on.
+        0 if was_told || hold.is_open() => queues.release_for_all(hold),
+        0 => match queues.release_begins(hold) {
+            Way::ForAll(giving_back) => giving_back,
+            Way::HandOver(next) => match hand_over(hold, &next).await {
+                Ok(Some(HandedOver { grant, sent })) => {
+                    if let Err(unreceived) = next.grant(grant, sent) {
+                        drop(Release::new(unreceived));
+                    }
+                    return Ok(Outcome::Left(0));
+                }
+                Ok(None) => Some(queues.for_all(next)),
+                Err(error) if error.is_retryable() => return Err(error),
+                // The script may have ended in the middle.
+                Err(_) => {
+                    was_told = true;
+                    Some(queues.for_all(next))
+                }
+            },
+        },
+        _ => None,
+    };
+    let call = hold.mode.release(&hold.holder, count);
+    let answer = hold.client.connection.run(&call, None).await?;
+    let given = mode::given(call.text.name, answer)?;
+    if let Given::Left { count: 0, heard } = given {
+        hold.let_others_know(heard);
+    }
+    Ok(match given {
+        Given::Left { count, .. } => Outcome::Left(count),
+        Given::Missing if was_told => Outcome::MissingAfterRepeat,
+        Given::Missing => Outcome::Missing,
+    })
+}
+
+/// A hold that was passed on by a request sent then.
+struct HandedOver {
+    grant: Grant,
+    sent: Moment,
+}
+
+/// Passes the lock on to a waiter of this process; `None` if that is not possible, and nothing was changed.
+async fn hand_over(hold: &Hold, next: &Next) -> Result<Option<HandedOver>, CallError> {
+    let to = next.hold();
+    // Its own operations come after this one.
+    let turn = to.turn.lock().await;
+    let call = to.mode.hand_over(&hold.holder, &to.holder, next.lease());
+    let Some(call) = call.filter(|_| turn.ended.is_none() && !next.has_left()) else {
+        return Ok(None);
+    };
+    let sent = clock::now();
+    let answer = hold.client.connection.run(&call, None).await?;
+    Ok(match mode::attempt(call.text.name, answer)? {
+        Attempt::Granted(grant) => Some(HandedOver { grant, sent }),
+        _ => None,
+    })
 }
 
 impl Drop for Release {

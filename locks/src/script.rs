@@ -170,7 +170,11 @@ catalog! {
     /// Lowers a reentrant lock's hold, to nothing if told so.
     REENTRANT_RELEASE: Script<1, 3> = "reentrant_release";
     /// Takes a fenced lock or raises its hold.
-    FENCED_ACQUIRE: Script<2, 3> = ["take"] "fenced_acquire";
+    FENCED_ACQUIRE: Script<2, 3> = ["take", "fencing"] "fenced_acquire";
+    /// Passes a reentrant lock on to another holder.
+    HAND_OVER: Script<1, 3> = ["take", "pass"] "hand_over";
+    /// Passes a fenced lock on to another holder.
+    FENCED_HAND_OVER: Script<2, 3> = ["take", "pass", "fencing"] "fenced_hand_over";
     /// Takes a fair lock, raises its hold or queues for it.
     FAIR_ACQUIRE: Script<3, 5> = ["take", "fair_queue"] "fair_acquire";
     /// Lowers a fair lock's hold, to nothing if told so, and leaves its queue.
@@ -184,11 +188,15 @@ catalog! {
     /// Lowers a read hold, to nothing if told so.
     READ_RELEASE: Script<2, 3> = ["read_write"] "read_release";
     /// Takes a write hold or raises it.
-    WRITE_ACQUIRE: Script<1, 3> = ["read_write"] "write_acquire";
+    WRITE_ACQUIRE: Script<1, 3> = ["read_write", "take_write"] "write_acquire";
+    /// Passes a write hold on to another holder.
+    WRITE_HAND_OVER: Script<1, 3> = ["read_write", "take_write"] "write_hand_over";
     /// Lowers a write hold, to nothing if told so.
     WRITE_RELEASE: Script<1, 3> = ["read_write"] "write_release";
     /// Takes several locks or raises the hold on all of them.
-    MULTI_ACQUIRE: BatchScript<0, 3> = ["take"] "multi_acquire";
+    MULTI_ACQUIRE: BatchScript<0, 3> = ["take", "take_all"] "multi_acquire";
+    /// Passes several locks on to another holder.
+    MULTI_HAND_OVER: BatchScript<0, 3> = ["take", "take_all"] "multi_hand_over";
     /// Lowers the hold on several locks, to nothing if told so.
     MULTI_RELEASE: BatchScript<0, 2> = ["take"] "multi_release";
     /// Keeps holds alive.

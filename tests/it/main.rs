@@ -12,6 +12,7 @@ mod lost_replies; // what may have run, and may still run later, harms nobody
 mod multi; // several locks as one, all or none
 mod outage; // Redis dies, falls silent, comes back
 mod owner; // who is who: owners are explicit, a stale one harms nobody
+mod passing; // a release gives the lock straight to the next waiter of its process
 mod proxy; // what a leg of the proxy does in each of its modes
 mod quorum; // a majority of independent masters decides
 mod races; // two steps that cross, and what stays behind when somebody leaves

@@ -10,12 +10,12 @@ use tests::{LONG, client, eventually_async, fresh_server, holders, is_idle, pttl
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A lock that was handed over by message, not by the end of its lease: two thirds of it are still left when it is given back.
-async fn hand_over(locks: &Locks, server: &leasehold_bench::servers::RedisServer, name: &str) {
-    let held = locks.reentrant(name).acquire().lease_time(MINUTE).await.unwrap();
+/// A lock that another client got by message, not by the end of its lease: two thirds of it are still left when it is given back.
+async fn hand_over([a, b]: &[Locks; 2], server: &leasehold_bench::servers::RedisServer, name: &str) {
+    let held = a.reentrant(name).acquire().lease_time(MINUTE).await.unwrap();
     let before = script_calls(server);
     let waiting = tokio::spawn({
-        let lock = locks.reentrant(name);
+        let lock = b.reentrant(name);
         async move { lock.acquire().lease_time(MINUTE).await.unwrap() }
     });
     // An attempt, the subscription, and the attempt after it.
@@ -32,11 +32,11 @@ async fn hand_over(locks: &Locks, server: &leasehold_bench::servers::RedisServer
 #[tokio::test]
 async fn a_release_wakes_a_waiter_by_message() {
     let server = fresh_server();
-    let locks = client(&server).await;
+    let both = [client(&server).await, client(&server).await];
     for round in 0..20 {
-        hand_over(&locks, &server, &format!("n{}", round % 3)).await;
+        hand_over(&both, &server, &format!("n{}", round % 3)).await;
     }
-    eventually_async(LONG, || is_idle(&locks)).await;
+    eventually_async(LONG, || both.iter().all(is_idle)).await;
 }
 
 #[tokio::test]
@@ -136,9 +136,9 @@ async fn a_forged_message_lets_nobody_in() {
 #[tokio::test]
 async fn a_woken_waiter_that_is_cancelled_passes_the_wake_up_on() {
     let server = fresh_server();
-    let locks = client(&server).await;
+    let (holding, locks) = (client(&server).await, client(&server).await);
     for _ in 0..20 {
-        let held = locks.reentrant("n").acquire().lease_time(MINUTE).await.unwrap();
+        let held = holding.reentrant("n").acquire().lease_time(MINUTE).await.unwrap();
         let wait = |lock: leasehold::ReentrantLock| async move { lock.acquire().lease_time(MINUTE).await.unwrap() };
         let first = tokio::spawn(wait(locks.reentrant("n")));
         eventually_async(LONG, || locks.stats().subscriptions == 1).await;

@@ -9,6 +9,7 @@ use crate::clock::{self, Moment};
 use crate::error::{AcquireError, CallError};
 use crate::hold::Hold;
 use crate::lease::Lease;
+use crate::local_queue::{Queued, Wishing};
 use crate::locks::Client;
 use crate::mode::{self, Ask, Attempt, Grant, Mode};
 use crate::options::Terms;
@@ -96,6 +97,46 @@ impl<'a> Attempting<'a> {
         result
     }
 
+    /// Waits, and meanwhile wishes to be given the lock by a release of this process.
+    ///
+    /// # Cancel safety
+    /// What was passed on and not received is given back.
+    pub(super) async fn or_handed_over(
+        &mut self,
+        queued: &Queued<'_>,
+        wait: impl Future<Output = ()>,
+        until: Moment,
+    ) -> Option<Grant> {
+        if !self.hold.mode.queues_locally() || self.beside.is_some() {
+            wait.await;
+            return None;
+        }
+        let mut receiving = Receiving {
+            wishing: queued.wish(&self.hold, self.terms.timings.lease),
+            unsettled: &mut self.unsettled,
+        };
+        let told = tokio::select! {
+            biased;
+            told = receiving.wishing.told() => Some(told),
+            () = wait => None,
+        };
+        let told = match told {
+            Some(told) => told,
+            None if receiving.wishing.withdraw() => return None,
+            // It is being passed on right now.
+            None => timeout(until.since(clock::now()), receiving.wishing.told())
+                .await
+                .ok()
+                .flatten(),
+        };
+        drop(receiving);
+        let (grant, sent) = told?;
+        self.attempts += 1;
+        self.sent = sent;
+        // Else it is asked for again: the hold is there, so it is prolonged.
+        (clock::now() < self.trusted_until()).then_some(grant)
+    }
+
     /// Leaves the queue, if it may stand in one, so that nothing is left when the caller is told. What takes longer goes on in the
     /// background.
     pub(super) async fn leave(&mut self) {
@@ -141,6 +182,18 @@ impl Drop for Attempting<'_> {
         if self.unsettled {
             drop(Release::new(self.hold.clone()));
         }
+    }
+}
+
+/// A wish on its way to be fulfilled. Ended in whatever way, the hold may be there unless the wish was taken back.
+struct Receiving<'a> {
+    wishing: Wishing<'a>,
+    unsettled: &'a mut bool,
+}
+
+impl Drop for Receiving<'_> {
+    fn drop(&mut self) {
+        *self.unsettled |= !self.wishing.withdraw();
     }
 }
 

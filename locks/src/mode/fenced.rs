@@ -1,11 +1,13 @@
 //! The fenced lock: a reentrant lock whose acquires are numbered, so that the guarded resource can refuse a stale holder.
 
+use std::time::Duration;
+
 use crate::keys::{LockName, fencing_token};
 use crate::kind::LockKind;
 use crate::mode::{Ask, Mode, Reentrant, Wake};
 use crate::options::lease_millis;
 use crate::owner::HolderId;
-use crate::script::{Call, FENCED_ACQUIRE, Value};
+use crate::script::{Call, FENCED_ACQUIRE, FENCED_HAND_OVER, Value};
 
 /// The keys of one fenced lock.
 #[derive(Clone, Debug)]
@@ -47,6 +49,15 @@ impl Mode for Fenced {
         self.lock.release(holder, count)
     }
 
+    fn hand_over(&self, from: &HolderId, to: &HolderId, lease: Duration) -> Option<Call> {
+        let args = [
+            Value::Bytes(from.as_bytes()),
+            Value::Bytes(to.as_bytes()),
+            Value::Number(lease_millis(lease)),
+        ];
+        Some(FENCED_HAND_OVER.call([self.name().key(), &self.token], args))
+    }
+
     fn wake(&self, holder: &HolderId, busy: usize) -> Wake {
         self.lock.wake(holder, busy)
     }
@@ -54,8 +65,6 @@ impl Mode for Fenced {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::owner::HolderIds;
 

@@ -1,11 +1,13 @@
 //! Several reentrant locks of one Redis held as one: all or none, in one script. Each of them is an ordinary lock to everybody else.
 
+use std::time::Duration;
+
 use crate::keys::{Channel, LockName, wake_channel};
 use crate::kind::LockKind;
 use crate::mode::{Ask, Mode, Renewable, Wake};
 use crate::options::lease_millis;
 use crate::owner::HolderId;
-use crate::script::{Call, MULTI_ACQUIRE, MULTI_RELEASE, Value};
+use crate::script::{Call, MULTI_ACQUIRE, MULTI_HAND_OVER, MULTI_RELEASE, Value};
 
 /// The keys of several locks.
 #[derive(Clone, Debug)]
@@ -71,6 +73,15 @@ impl Mode for Multi {
         MULTI_RELEASE.call([], args, &[(self.keys(), channels)])
     }
 
+    fn hand_over(&self, from: &HolderId, to: &HolderId, lease: Duration) -> Option<Call> {
+        let args = [
+            Value::Bytes(from.as_bytes()),
+            Value::Bytes(to.as_bytes()),
+            Value::Number(lease_millis(lease)),
+        ];
+        Some(MULTI_HAND_OVER.call([], args, &[(self.keys(), Vec::new())]))
+    }
+
     fn wake(&self, _holder: &HolderId, busy: usize) -> Wake {
         match self.channels.get(busy) {
             Some(channel) => Wake::Channel(channel.clone()),
@@ -86,8 +97,6 @@ impl Mode for Multi {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::owner::HolderIds;
 

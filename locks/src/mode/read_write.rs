@@ -4,13 +4,14 @@
 //! by its keys from one that lives.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::keys::{Channel, LockName, hold_key, hold_stem, read_write_channel, writer_field};
 use crate::kind::LockKind;
 use crate::mode::{Ask, Mode, Part, Renewable, Wake};
 use crate::options::lease_millis;
 use crate::owner::HolderId;
-use crate::script::{Call, READ_ACQUIRE, READ_RELEASE, Value, WRITE_ACQUIRE, WRITE_RELEASE};
+use crate::script::{Call, READ_ACQUIRE, READ_RELEASE, Value, WRITE_ACQUIRE, WRITE_HAND_OVER, WRITE_RELEASE};
 
 /// The keys of the read half.
 #[derive(Clone, Debug)]
@@ -140,6 +141,15 @@ impl Mode for Write {
         )
     }
 
+    fn hand_over(&self, from: &HolderId, to: &HolderId, lease: Duration) -> Option<Call> {
+        let args = [
+            Value::Bytes(&writer_field(from)),
+            Value::Bytes(&writer_field(to)),
+            Value::Number(lease_millis(lease)),
+        ];
+        Some(WRITE_HAND_OVER.call([self.name.key()], args))
+    }
+
     fn wake(&self, _holder: &HolderId, _busy: usize) -> Wake {
         Wake::Channel(self.channel.clone())
     }
@@ -160,8 +170,6 @@ impl Mode for Write {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::owner::HolderIds;
 

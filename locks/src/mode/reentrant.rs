@@ -1,11 +1,13 @@
 //! The reentrant lock: a hash with one field, the holder id, whose value is the hold count.
 
+use std::time::Duration;
+
 use crate::keys::{Channel, LockName, wake_channel};
 use crate::kind::LockKind;
 use crate::mode::{Ask, Mode, Wake};
 use crate::options::lease_millis;
 use crate::owner::HolderId;
-use crate::script::{Call, REENTRANT_ACQUIRE, REENTRANT_RELEASE, Value};
+use crate::script::{Call, HAND_OVER, REENTRANT_ACQUIRE, REENTRANT_RELEASE, Value};
 
 /// The keys of one reentrant lock.
 #[derive(Clone, Debug)]
@@ -54,6 +56,15 @@ impl Mode for Reentrant {
         )
     }
 
+    fn hand_over(&self, from: &HolderId, to: &HolderId, lease: Duration) -> Option<Call> {
+        let args = [
+            Value::Bytes(from.as_bytes()),
+            Value::Bytes(to.as_bytes()),
+            Value::Number(lease_millis(lease)),
+        ];
+        Some(HAND_OVER.call([self.name.key()], args))
+    }
+
     fn wake(&self, _holder: &HolderId, _busy: usize) -> Wake {
         Wake::Channel(self.channel.clone())
     }
@@ -61,8 +72,6 @@ impl Mode for Reentrant {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::owner::HolderIds;
 

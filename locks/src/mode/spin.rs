@@ -1,6 +1,8 @@
 //! The spin lock: the reentrant lock for waiters that ask at intervals instead of subscribing. Its release is announced all the
 //! same, since waiters of the reentrant kind may share the name.
 
+use std::time::Duration;
+
 use crate::keys::LockName;
 use crate::kind::LockKind;
 use crate::mode::{Ask, Mode, Reentrant, Wake};
@@ -36,6 +38,10 @@ impl Mode for Spin {
 
     fn release(&self, holder: &HolderId, count: u32) -> Call {
         self.lock.release(holder, count)
+    }
+
+    fn hand_over(&self, from: &HolderId, to: &HolderId, lease: Duration) -> Option<Call> {
+        self.lock.hand_over(from, to, lease)
     }
 
     fn wake(&self, _holder: &HolderId, _busy: usize) -> Wake {
