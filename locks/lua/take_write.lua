@@ -35,3 +35,18 @@ local function take_write(lock, writer, count, lease_ms)
     end
     return {1, held}
 end
+
+-- Gives the write hold back and takes it for another writer, unless the first one reads beside its writing. Creates no lock.
+-- Returns what `take_write` returns; {0, 0} nothing was done, {-1, 0} neither holds it.
+local function pass_write(lock, from, to, lease_ms)
+    if redis.call('HEXISTS', lock, from) == 1 then
+        if redis.call('HLEN', lock) > 2 then
+            return {0, 0}
+        end
+        -- A delete goes first: it is allowed when memory is full, and once something was written the rest is too.
+        redis.call('DEL', lock)
+    elseif redis.call('HEXISTS', lock, to) == 0 then
+        return gone(lock, from)
+    end
+    return take_write(lock, to, '1', lease_ms)
+end

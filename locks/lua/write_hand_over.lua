@@ -8,15 +8,4 @@
 --
 -- Returns  {1, hold count} handed over; {0, 0} nothing was done: give it back as usual; {-1, 0} the first one held nothing, so
 --          nothing was taken
-local lock, from, to, lease_ms = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
-
-if redis.call('HEXISTS', lock, from) == 1 then
-    if redis.call('HLEN', lock) > 2 then
-        return {0, 0}
-    end
-    -- A delete goes first: it is allowed when memory is full, and once something was written the rest is too.
-    redis.call('DEL', lock)
-elseif redis.call('HEXISTS', lock, to) == 0 then
-    return gone(lock, from)
-end
-return take_write(lock, to, '1', lease_ms)
+return pass_write(KEYS[1], ARGV[1], ARGV[2], ARGV[3])

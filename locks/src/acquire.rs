@@ -73,7 +73,7 @@ pub(crate) async fn acquire(
             let _ = tokio::time::timeout(patience.left(), queued.let_others_come_first()).await;
         }
         // Only who hears may queue: a waiter that nobody hears counts as dead.
-        attempting.may_queue = mode.queues() && wakeup.as_ref().is_some_and(Wakeup::hears);
+        attempting.may_queue = mode.gives_notice() && wakeup.as_ref().is_some_and(Wakeup::hears);
         if let Some(wakeup) = &wakeup {
             wakeup.take();
         }

@@ -196,6 +196,11 @@ pub(crate) fn fence_gate(name: &LockName) -> Vec<u8> {
     name.prefixed("leasehold_gate")
 }
 
+/// The writers that wait for a lock whose readers let them come first; ours alone.
+pub(crate) fn waiting_writers(name: &LockName) -> Vec<u8> {
+    name.prefixed("leasehold_writers")
+}
+
 /// A key in the lock's slot that never exists: deleting it makes a node that must not write say so.
 pub(crate) fn guard(name: &LockName) -> Vec<u8> {
     name.prefixed("leasehold_guard")

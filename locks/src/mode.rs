@@ -76,6 +76,10 @@ pub(crate) trait Mode: fmt::Debug + Send + Sync + 'static {
     fn queues(&self) -> bool {
         false
     }
+    /// Whether a waiter that listens leaves word of itself in Redis, and has to take it back when it leaves.
+    fn gives_notice(&self) -> bool {
+        self.queues()
+    }
 }
 
 /// What an attempt asks for.
@@ -87,7 +91,7 @@ pub(crate) struct Ask<'a> {
     pub(crate) lease: Duration,
     /// The hold of the same owner on the part that this one may stand beside.
     pub(crate) beside: Option<&'a HolderId>,
-    /// Whether a busy answer may leave the caller in a queue in Redis. It listens already, so it hears when its turn comes.
+    /// Whether a busy answer may leave word of the caller in Redis. It listens already, so it hears when its turn comes.
     pub(crate) may_queue: bool,
 }
 

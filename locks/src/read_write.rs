@@ -14,11 +14,12 @@ use crate::mode::{Read, Write};
 /// (a downgrade). The other way round it would wait for itself, so that is refused at once.
 ///
 /// Readers that overlap without end keep a writer out for as long as they do: the format shared with Redisson has no place for a
-/// writer that waits. Give writers a wait limit, or use a reentrant lock where writes matter more.
+/// writer that waits. Give writers a wait limit, or let them come first: [`writers_first`](Self::writers_first).
 #[derive(Clone)]
 pub struct ReadWriteLock {
     client: Arc<Client>,
     name: LockName,
+    writers_first: bool,
 }
 
 /// The read half of a read-write lock.
@@ -28,7 +29,23 @@ pub type WriteLock = Lock<Write>;
 
 impl ReadWriteLock {
     pub(crate) fn new(client: Arc<Client>, name: LockName) -> Self {
-        ReadWriteLock { client, name }
+        ReadWriteLock {
+            client,
+            name,
+            writers_first: false,
+        }
+    }
+
+    /// The same lock, whose readers let a writer that waits come first. Readers that are in stay; new ones wait until the writer
+    /// has had the lock, has left, or has not asked again for 3 s (a writer that died). A re-entry, and a reader beside its own
+    /// write lock, are let in.
+    ///
+    /// Now writers that follow each other without end keep readers out. A waiting writer leaves word in a key of ours beside the
+    /// lock, `leasehold_writers:{name}`, so all clients that read have to choose this; Redisson's readers know nothing of it and
+    /// enter as before. Costs a reader one look at that key. The user needs `+time +zadd +zrange +zrem` and that key.
+    pub fn writers_first(mut self) -> Self {
+        self.writers_first = true;
+        self
     }
 
     /// The lock's name.
@@ -38,12 +55,18 @@ impl ReadWriteLock {
 
     /// The half for those who read.
     pub fn read(&self) -> ReadLock {
-        Lock::new(self.client.clone(), Arc::new(Read::new(self.name.clone())))
+        Lock::new(
+            self.client.clone(),
+            Arc::new(Read::new(self.name.clone(), self.writers_first)),
+        )
     }
 
     /// The half for those who write.
     pub fn write(&self) -> WriteLock {
-        Lock::new(self.client.clone(), Arc::new(Write::new(self.name.clone())))
+        Lock::new(
+            self.client.clone(),
+            Arc::new(Write::new(self.name.clone(), self.writers_first)),
+        )
     }
 }
 

@@ -184,7 +184,9 @@ catalog! {
     /// Tells who waits for a fair lock.
     WAITERS: Script<2, 0> = ["fair_queue"] "waiters";
     /// Takes a read hold or raises it.
-    READ_ACQUIRE: Script<2, 4> = ["read_write"] "read_acquire";
+    READ_ACQUIRE: Script<2, 4> = ["read_write", "take_read"] "read_acquire";
+    /// Takes a read hold unless a writer waits.
+    YIELDING_READ_ACQUIRE: Script<3, 4> = ["read_write", "take_read", "writers"] "yielding_read_acquire";
     /// Lowers a read hold, to nothing if told so.
     READ_RELEASE: Script<2, 3> = ["read_write"] "read_release";
     /// Takes a write hold or raises it.
@@ -192,7 +194,13 @@ catalog! {
     /// Passes a write hold on to another holder.
     WRITE_HAND_OVER: Script<1, 3> = ["read_write", "take_write"] "write_hand_over";
     /// Lowers a write hold, to nothing if told so.
-    WRITE_RELEASE: Script<1, 3> = ["read_write"] "write_release";
+    WRITE_RELEASE: Script<1, 3> = ["read_write", "give_write"] "write_release";
+    /// Takes a write hold or raises it, and lets readers know of a writer that waits.
+    FIRST_WRITE_ACQUIRE: Script<2, 4> = ["read_write", "take_write", "writers"] "first_write_acquire";
+    /// Passes such a write hold on to another holder.
+    FIRST_WRITE_HAND_OVER: Script<2, 3> = ["read_write", "take_write"] "first_write_hand_over";
+    /// Lowers such a write hold, or takes back the notice of a writer that leaves.
+    FIRST_WRITE_RELEASE: Script<2, 3> = ["read_write", "give_write", "writers"] "first_write_release";
     /// Takes several locks or raises the hold on all of them.
     MULTI_ACQUIRE: BatchScript<0, 3> = ["take", "take_all"] "multi_acquire";
     /// Passes several locks on to another holder.

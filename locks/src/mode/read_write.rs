@@ -6,12 +6,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::keys::{Channel, LockName, hold_key, hold_stem, read_write_channel, writer_field};
+use crate::keys::{Channel, LockName, hold_key, hold_stem, read_write_channel, waiting_writers, writer_field};
 use crate::kind::LockKind;
 use crate::mode::{Ask, Mode, Part, Renewable, Wake};
 use crate::options::lease_millis;
 use crate::owner::HolderId;
-use crate::script::{Call, READ_ACQUIRE, READ_RELEASE, Value, WRITE_ACQUIRE, WRITE_HAND_OVER, WRITE_RELEASE};
+use crate::script::{
+    Call, FIRST_WRITE_ACQUIRE, FIRST_WRITE_HAND_OVER, FIRST_WRITE_RELEASE, READ_ACQUIRE, READ_RELEASE, Value,
+    WRITE_ACQUIRE, WRITE_HAND_OVER, WRITE_RELEASE, YIELDING_READ_ACQUIRE,
+};
 
 /// The keys of the read half.
 #[derive(Clone, Debug)]
@@ -19,6 +22,8 @@ pub struct Read {
     name: LockName,
     stem: Vec<u8>,
     channel: Channel,
+    /// Where writers give notice, if they come first.
+    writers: Option<Vec<u8>>,
 }
 
 /// The keys of the write half.
@@ -26,22 +31,26 @@ pub struct Read {
 pub struct Write {
     name: LockName,
     channel: Channel,
+    /// Where it gives notice, if writers come first.
+    writers: Option<Vec<u8>>,
 }
 
 impl Read {
-    pub(crate) fn new(name: LockName) -> Self {
+    pub(crate) fn new(name: LockName, writers_first: bool) -> Self {
         Read {
             stem: hold_stem(&name),
             channel: read_write_channel(&name),
+            writers: writers_first.then(|| waiting_writers(&name)),
             name,
         }
     }
 }
 
 impl Write {
-    pub(crate) fn new(name: LockName) -> Self {
+    pub(crate) fn new(name: LockName, writers_first: bool) -> Self {
         Write {
             channel: read_write_channel(&name),
+            writers: writers_first.then(|| waiting_writers(&name)),
             name,
         }
     }
@@ -62,15 +71,17 @@ impl Mode for Read {
 
     fn acquire(&self, ask: &Ask<'_>) -> Call {
         let writer = ask.beside.map(writer_field).unwrap_or_default();
-        READ_ACQUIRE.call(
-            [self.name.key(), &hold_key(&self.stem, ask.holder, ask.count)],
-            [
-                Value::Bytes(ask.holder.as_bytes()),
-                Value::Number(ask.count.into()),
-                Value::Number(lease_millis(ask.lease)),
-                Value::Bytes(&writer),
-            ],
-        )
+        let (lock, hold_key) = (self.name.key(), hold_key(&self.stem, ask.holder, ask.count));
+        let args = [
+            Value::Bytes(ask.holder.as_bytes()),
+            Value::Number(ask.count.into()),
+            Value::Number(lease_millis(ask.lease)),
+            Value::Bytes(&writer),
+        ];
+        match &self.writers {
+            Some(writers) => YIELDING_READ_ACQUIRE.call([lock, &hold_key, writers], args),
+            None => READ_ACQUIRE.call([lock, &hold_key], args),
+        }
     }
 
     fn release(&self, holder: &HolderId, count: u32) -> Call {
@@ -120,34 +131,45 @@ impl Mode for Write {
     }
 
     fn acquire(&self, ask: &Ask<'_>) -> Call {
-        WRITE_ACQUIRE.call(
-            [self.name.key()],
-            [
-                Value::Bytes(&writer_field(ask.holder)),
-                Value::Number(ask.count.into()),
-                Value::Number(lease_millis(ask.lease)),
-            ],
-        )
+        let field = writer_field(ask.holder);
+        let args = [
+            Value::Bytes(&field),
+            Value::Number(ask.count.into()),
+            Value::Number(lease_millis(ask.lease)),
+        ];
+        let Some(writers) = &self.writers else {
+            return WRITE_ACQUIRE.call([self.name.key()], args);
+        };
+        let notice = if ask.may_queue { NOTICE } else { Duration::ZERO };
+        let [field, count, lease] = args;
+        let args = [field, count, lease, Value::Number(lease_millis(notice))];
+        FIRST_WRITE_ACQUIRE.call([self.name.key(), writers], args)
     }
 
     fn release(&self, holder: &HolderId, count: u32) -> Call {
-        WRITE_RELEASE.call(
-            [self.name.key()],
-            [
-                Value::Bytes(&writer_field(holder)),
-                Value::Number(count.into()),
-                Value::Bytes(self.channel.as_bytes()),
-            ],
-        )
+        let field = writer_field(holder);
+        let args = [
+            Value::Bytes(&field),
+            Value::Number(count.into()),
+            Value::Bytes(self.channel.as_bytes()),
+        ];
+        match &self.writers {
+            Some(writers) => FIRST_WRITE_RELEASE.call([self.name.key(), writers], args),
+            None => WRITE_RELEASE.call([self.name.key()], args),
+        }
     }
 
     fn hand_over(&self, from: &HolderId, to: &HolderId, lease: Duration) -> Option<Call> {
+        let (from, to) = (writer_field(from), writer_field(to));
         let args = [
-            Value::Bytes(&writer_field(from)),
-            Value::Bytes(&writer_field(to)),
+            Value::Bytes(&from),
+            Value::Bytes(&to),
             Value::Number(lease_millis(lease)),
         ];
-        Some(WRITE_HAND_OVER.call([self.name.key()], args))
+        Some(match &self.writers {
+            Some(writers) => FIRST_WRITE_HAND_OVER.call([self.name.key(), writers], args),
+            None => WRITE_HAND_OVER.call([self.name.key()], args),
+        })
     }
 
     fn wake(&self, _holder: &HolderId, _busy: usize) -> Wake {
@@ -159,7 +181,11 @@ impl Mode for Write {
     }
 
     fn downgraded(&self) -> Option<Arc<dyn Mode>> {
-        Some(Arc::new(Read::new(self.name.clone())))
+        Some(Arc::new(Read::new(self.name.clone(), self.writers.is_some())))
+    }
+
+    fn gives_notice(&self) -> bool {
+        self.writers.is_some()
     }
 
     /// A reader that asks for the write lock would wait for itself.
@@ -168,6 +194,9 @@ impl Mode for Write {
     }
 }
 
+/// How long readers let a writer come first that does not ask again; it asks after a third of it.
+const NOTICE: Duration = Duration::from_secs(3);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_read_hold_has_a_key_of_its_own_for_each_count() {
-        let lock = Read::new("n".into());
+        let lock = Read::new("n".into(), false);
         let ids = HolderIds::new();
         let (holder, writer) = (ids.next(), ids.next());
         let ask = Ask {
@@ -201,7 +230,7 @@ mod tests {
 
     #[test]
     fn the_writer_has_a_field_of_its_own() {
-        let lock = Write::new("a{b}".into());
+        let lock = Write::new("a{b}".into(), false);
         let holder = HolderIds::new().next();
         let field = format!("{holder}:write");
         assert_eq!(
