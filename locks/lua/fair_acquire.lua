@@ -10,7 +10,8 @@
 -- ARGV[4]  1 if the caller may queue: it listens on its channel
 -- ARGV[5]  what a waiter's wake channel begins with
 --
--- Returns  {1, hold count} granted; {0, retry after ms} busy; {-1, 0} a re-entry whose hold is gone
+-- Returns  {1, hold count} granted; {0, retry after ms, place in the queue from 1, 0 for none} busy; {-1, 0} a re-entry whose hold is
+--          gone
 local lock, queue, scores = KEYS[1], KEYS[2], KEYS[3]
 local holder, count, lease_ms, may_queue, stem = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local _, wait = own_kind(holder)
@@ -41,6 +42,7 @@ end
 local free_in = reply and reply[2] or 0
 -- When to ask again: when the lock is free, or once a second if that makes no difference.
 local retry_after = reply and free_in or 1000
+local position = 0
 if may_queue == '1' then
     local place, score = redis.call('LPOS', queue, holder), score_of(scores, holder)
     if not place or not score then
@@ -56,6 +58,7 @@ if may_queue == '1' then
     end
     -- Well before the own place ends; and a head that dies is noticed in time, though not by all at once.
     retry_after = math.min(retry_after, score - now - math.floor(wait / 2), 1000 * (place + 1))
+    position = place + 1
     head = redis.call('LINDEX', queue, 0)
     if not score_of(scores, head) then
         -- A head without a score would block everybody for ever.
@@ -65,4 +68,4 @@ end
 if head and head ~= holder then
     retry_after = math.min(retry_after, (score_of(scores, head) or now + 1000) - now)
 end
-return {0, math.max(1, retry_after)}
+return {0, math.max(1, retry_after), position}

@@ -97,6 +97,11 @@ pub(crate) async fn acquire(
             }
         };
         patience.answered();
+        if let Some(position) = &terms.queue_position {
+            // Where a queue has the say, the answer tells the place in it; 0 is none.
+            let place = Some(busy).filter(|place| mode.queues() && *place > 0);
+            position.send_if_modified(|old| std::mem::replace(old, place) != place);
+        }
         if patience.is_over() {
             attempting.leave().await;
             return Err(patience.over());

@@ -340,6 +340,7 @@ impl Lease {
             max_hold: (ends != Moment::NEVER).then(|| ends.since(now)),
             owner: Some(self.owner()),
             reentry: true,
+            queue_position: None,
         })
     }
 

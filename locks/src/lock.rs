@@ -7,6 +7,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
+
 use crate::acquire;
 use crate::error::{AcquireError, WithError};
 use crate::keys::LockName;
@@ -169,6 +171,24 @@ impl Acquire {
     pub fn no_reentry(mut self) -> Self {
         self.options = self.options.no_reentry();
         self
+    }
+
+    /// See [`AcquireOptions::queue_position`].
+    ///
+    /// ```no_run
+    /// # async fn example(locks: leasehold::Locks) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut acquire = locks.fair("printer").acquire();
+    /// let mut place = acquire.queue_position();
+    /// tokio::spawn(async move {
+    ///     while place.changed().await.is_ok() {
+    ///         println!("at place {:?} of the queue", *place.borrow_and_update());
+    ///     }
+    /// });
+    /// let lease = acquire.await?;
+    /// # drop(lease); Ok(()) }
+    /// ```
+    pub fn queue_position(&mut self) -> watch::Receiver<Option<usize>> {
+        self.options.queue_position()
     }
 
     /// Acquires the lock, does the work while it is held, and gives it back; see [`Lock::with`].

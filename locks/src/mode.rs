@@ -142,7 +142,7 @@ pub(crate) enum Attempt {
     /// Another holds it; asking again makes sense after this time, if no wake-up comes first.
     Busy {
         retry_after: Duration,
-        /// Which of several locks it is.
+        /// Which of several locks it is; of a fair lock the place in the queue, from 1, 0 for none.
         busy: usize,
     },
     /// The key has no time to live, so no lock of ours or of Redisson's.

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
+
 use crate::clock;
 use crate::error::InvalidTimes;
 use crate::owner::Owner;
@@ -19,6 +21,7 @@ pub struct AcquireOptions {
     owner: Option<Owner>,
     no_reentry: bool,
     renewal: Option<RenewalPolicy>,
+    queue_position: Option<watch::Sender<Option<usize>>>,
 }
 
 impl AcquireOptions {
@@ -82,6 +85,14 @@ impl AcquireOptions {
         self
     }
 
+    /// Tells where the acquire stands in the queue of a fair lock, over all processes, as it changes: 1 comes next, `None` does
+    /// not stand in it (yet, or any more). It is as new as its last question to Redis: one a second at place 1, one in `n`
+    /// seconds at place `n`. Locks of other kinds have no such queue.
+    pub fn queue_position(&mut self) -> watch::Receiver<Option<usize>> {
+        let sender = self.queue_position.get_or_insert_with(|| watch::Sender::new(None));
+        sender.subscribe()
+    }
+
     /// Checks the options against the client's defaults.
     pub(crate) fn check(self, watchdog_time: Duration, default_policy: &RenewalPolicy) -> Result<Terms, InvalidTimes> {
         if self.wait_limit.is_some() && self.deadline.is_some() {
@@ -119,6 +130,7 @@ impl AcquireOptions {
             max_hold,
             owner: self.owner,
             reentry: !self.no_reentry,
+            queue_position: self.queue_position,
         })
     }
 }
@@ -133,6 +145,8 @@ pub(crate) struct Terms {
     pub(crate) owner: Option<Owner>,
     /// Whether the owner may hold the lock already.
     pub(crate) reentry: bool,
+    /// Who wants to know where it stands in a queue in Redis.
+    pub(crate) queue_position: Option<watch::Sender<Option<usize>>>,
 }
 
 /// A lease time as Redis counts it, rounded up to whole milliseconds.

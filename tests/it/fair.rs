@@ -107,6 +107,38 @@ async fn waiters_of_all_clients_are_served_in_the_order_in_which_they_came() {
 
 // G28
 #[tokio::test]
+async fn a_waiter_is_told_its_place_in_the_queue() {
+    let server = fresh_server();
+    let (a, b) = (client(&server).await, client(&server).await);
+    let lease = hold(&a).await;
+    let (mut first, mut second) = (a.fair("n").acquire(), b.fair("n").acquire().lease_time(MINUTE));
+    let (at_first, mut at_second) = (first.queue_position(), second.queue_position());
+    assert_eq!(*at_first.borrow(), None);
+    let (first, _) = queued(&server, first).await;
+    let (second, _) = queued(&server, second).await;
+    eventually_async(LONG, || (*at_first.borrow(), *at_second.borrow()) == (Some(1), Some(2))).await;
+    lease.release().await.unwrap();
+    let lease = granted(first).await;
+    let moved = tokio::time::timeout(LONG, at_second.wait_for(|place| *place == Some(1))).await;
+    assert!(moved.unwrap().is_ok());
+    lease.release().await.unwrap();
+    drop(granted(second).await);
+    assert!(
+        at_second.changed().await.is_err(),
+        "an acquire that has ended stands nowhere"
+    );
+
+    // Others have no such queue.
+    let lease = a.reentrant("m").acquire().await.unwrap();
+    let mut waiting = b.reentrant("m").acquire();
+    let mut place = waiting.queue_position();
+    let waiting = tokio::spawn(waiting.into_future());
+    lease.release().await.unwrap();
+    drop(waiting.await.unwrap().unwrap());
+    assert!(place.changed().await.is_err() && place.borrow().is_none());
+}
+
+#[tokio::test]
 async fn an_attempt_that_does_not_wait_never_queues() {
     let server = fresh_server();
     let locks = client(&server).await;
