@@ -4,12 +4,16 @@
 -- KEYS[2]  stem of all hold keys of a read-write lock: a hold key is <stem>:<holder id>:rwlock_timeout:<n>
 -- ARGV[1]  wake channel of a lock with one holder
 -- ARGV[2]  wake channel of a read-write lock
+-- ARGV[3]  1: only a lock that has no time to live, so that it would never end
 --
 -- Returns  {type of the key found, subscribers that heard the wake-up, -1 if it may not be published}
 local lock, stem, channel, read_write_channel = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local kind = redis.call('TYPE', lock)['ok']
 if kind ~= 'hash' then
     return {kind, 0}
+end
+if ARGV[3] == '1' and redis.call('PTTL', lock) ~= -1 then
+    return {'none', 0}
 end
 local mode = redis.call('HGET', lock, 'mode')
 if mode then

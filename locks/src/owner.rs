@@ -18,6 +18,17 @@ use crate::mode::{Mode, Part};
 pub struct HolderId(Arc<str>);
 
 impl HolderId {
+    /// Whether a field of a hash has the form of a holder id, ours or Redisson's, or of a writer's field made of it.
+    pub(crate) fn is_one(field: &str) -> bool {
+        let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let field = field.strip_suffix(":write").unwrap_or(field);
+        let Some((client, rest)) = field.split_once(':') else {
+            return false;
+        };
+        let (marker, last) = rest.split_once(':').unwrap_or(("g0", rest));
+        uuid::Uuid::try_parse(client).is_ok() && marker.strip_prefix('g').is_some_and(number) && number(last)
+    }
+
     pub(crate) fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }
@@ -173,6 +184,25 @@ mod tests {
         let (client, number) = text.rsplit_once(':').unwrap();
         assert_eq!((client.len(), number), (36, "1"));
         assert_eq!(client, ids.client());
+    }
+
+    #[test]
+    fn a_holder_id_is_told_from_what_an_application_may_write() {
+        let ids = HolderIds::new();
+        for id in [ids.next(), ids.next_with_wait(300_000)] {
+            assert!(HolderId::is_one(&id.to_string()));
+            assert!(HolderId::is_one(&format!("{id}:write")));
+        }
+        for other in [
+            "",
+            "mode",
+            "name",
+            "user:7",
+            "b2ad3fcd-74a9-4d5c-8a24-dc1b6f6c0c4e",
+            "b2ad3fcd-74a9-4d5c-8a24-dc1b6f6c0c4e:x",
+        ] {
+            assert!(!HolderId::is_one(other), "{other}");
+        }
     }
 
     #[test]

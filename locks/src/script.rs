@@ -213,8 +213,10 @@ catalog! {
     FENCE_ADMIT: Script<1, 1> = "fence_admit";
     /// Tells who holds a lock.
     INSPECT: Script<1, 0> = "inspect";
+    /// Tells which keys may be locks.
+    SCAN: Script<0, 3> = "scan";
     /// Takes a lock away from its holder.
-    FORCE_RELEASE: Script<2, 2> = "force_release";
+    FORCE_RELEASE: Script<2, 3> = "force_release";
 }
 
 #[cfg(test)]

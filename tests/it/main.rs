@@ -1,6 +1,7 @@
 //! Everything that needs a real redis-server, in one binary.
 
 mod acl; // what a user may not do is told, harms nobody and leaves nothing behind
+mod admin; // what operators do: lists, and a sweep that touches no lock that lives
 mod cancel; // a future dropped at any await leaves nothing behind
 mod contract; // what every lock must do, run for each kind
 mod fair; // the queue of the fair lock: order, dead waiters, mixed with Redisson's
