@@ -1,14 +1,13 @@
 -- renew: keep alive the holds that are still there. Takes no lock and shortens nothing, so it may run twice or late.
 --
--- KEYS[1]  guard: a key in the same slot that never exists
--- KEYS[2..]  for each lock its hash, then the hold keys of a reader, in turns
+-- KEYS[1..]  for each lock its hash, then the hold keys of a reader, in turns
 -- ARGV[1]  lease_ms
 -- ARGV[2..]  for each lock the field of the hold, then the number of its hold keys, in turns
 --
 -- Returns  one result a lock: 1 renewed, 0 not held, 2 the key holds something that is no lock, 3 refused for this key
-local guard, lease_ms = KEYS[1], ARGV[1]
+local lease_ms = ARGV[1]
 local results = {}
-local k = 2
+local k = 1
 for a = 2, #ARGV, 2 do
     local lock, field, hold_keys = KEYS[k], ARGV[a], tonumber(ARGV[a + 1])
     local held = redis.pcall('HEXISTS', lock, field)
@@ -21,11 +20,18 @@ for a = 2, #ARGV, 2 do
         end
         results[#results + 1] = 1
     else
-        -- A node that must not write (a replica, a master short of replicas) refuses this instead of answering "not held".
-        redis.call('DEL', guard)
+        -- A write that changes nothing: a node that must not write (a replica, a master short of replicas) refuses it instead of
+        -- answering "not held".
+        local refused = redis.pcall('HDEL', lock, field)
         if held == 0 then
+            if refused ~= 0 then
+                return refused
+            end
             results[#results + 1] = 0
         elseif string.find(held['err'], 'WRONGTYPE', 1, true) then
+            if not string.find(refused['err'], 'WRONGTYPE', 1, true) then
+                return refused
+            end
             results[#results + 1] = 2
         else
             results[#results + 1] = 3

@@ -17,6 +17,7 @@ pub(crate) fn classify(script: &'static str, error: RedisError) -> CallError {
     let source = Arc::new(error);
     match &*code {
         "WRONGTYPE" | "WRONGKIND" => CallError::WrongKeyType { script, source },
+        "CROSSSLOT" => CallError::KeysApart { script, source },
         "NOAUTH" | "WRONGPASS" | "NOPERM" => CallError::Denied { script, code, source },
         // Also what this version does not know: Redis has answered, and it was no.
         _ => CallError::Refused { script, code, source },
@@ -56,7 +57,15 @@ fn code(error: &RedisError) -> Option<&str> {
 }
 
 /// The errors that a command inside a script can meet.
-const INSIDE_SCRIPTS: [&str; 6] = ["WRONGTYPE", "READONLY", "OOM", "NOREPLICAS", "MISCONF", "NOPERM"];
+const INSIDE_SCRIPTS: [&str; 7] = [
+    "WRONGTYPE",
+    "READONLY",
+    "OOM",
+    "NOREPLICAS",
+    "MISCONF",
+    "NOPERM",
+    "CROSSSLOT",
+];
 
 #[cfg(test)]
 mod tests {
@@ -104,6 +113,8 @@ mod tests {
         let wrong =
             of("WRONGTYPE Operation against a key holding the wrong kind of value script: 1a2b, on @user_script:5.");
         assert!(matches!(wrong, CallError::WrongKeyType { .. }));
+        let apart = of("CROSSSLOT Keys in request don't hash to the same slot");
+        assert!(matches!(apart, CallError::KeysApart { .. }) && !apart.is_retryable());
     }
 
     #[test]

@@ -201,11 +201,6 @@ pub(crate) fn waiting_writers(name: &LockName) -> Vec<u8> {
     name.prefixed("leasehold_writers")
 }
 
-/// A key in the lock's slot that never exists: deleting it makes a node that must not write say so.
-pub(crate) fn guard(name: &LockName) -> Vec<u8> {
-    name.prefixed("leasehold_guard")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,7 +238,6 @@ mod tests {
         assert_eq!(name.to_string(), "order:7");
         assert_eq!(name.as_bytes(), b"order:7");
         assert_eq!(name.key(), b"shop:{a}:order:7");
-        assert_eq!(guard(&name), b"leasehold_guard:shop:{a}:order:7");
         assert_eq!(hold_stem(&name), b"shop:{a}:order:7");
         assert!(LockName::from("n").with_key(Some("".into())).is_empty());
     }
@@ -252,6 +246,5 @@ mod tests {
     fn names_are_bytes_and_print_readably() {
         let name = LockName::from(&b"a\xff\r\n"[..]);
         assert_eq!(name.to_string(), "a\\xff\\r\\n");
-        assert_eq!(guard(&name), b"leasehold_guard:{a\xff\r\n}");
     }
 }

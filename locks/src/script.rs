@@ -208,7 +208,7 @@ catalog! {
     /// Lowers the hold on several locks, to nothing if told so.
     MULTI_RELEASE: BatchScript<0, 2> = ["take"] "multi_release";
     /// Keeps holds alive.
-    RENEW: BatchScript<1, 1> = ["read_write"] "renew";
+    RENEW: BatchScript<0, 1> = ["read_write"] "renew";
     /// Refuses an older fencing token.
     FENCE_ADMIT: Script<1, 1> = "fence_admit";
     /// Tells who holds a lock.

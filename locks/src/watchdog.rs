@@ -14,7 +14,6 @@ use tokio::sync::mpsc;
 use crate::clock::{self, Moment};
 use crate::events::{Event as Told, EventKind, Observer};
 use crate::hold::Hold;
-use crate::keys;
 use crate::lease::{FailureCause, LeaseState, LostReason};
 use crate::link::Address;
 use crate::mode::Renewable;
@@ -354,9 +353,7 @@ pub(crate) fn renewal<'a>(named: impl Iterator<Item = &'a Renewable> + Clone, le
             (keys, args)
         })
         .collect();
-    let mut named = named;
-    let guard = named.next().map(|first| keys::guard(&first.key)).unwrap_or_default();
-    RENEW.call([&guard], [Value::Number(crate::options::lease_millis(lease))], &locks)
+    RENEW.call([], [Value::Number(crate::options::lease_millis(lease))], &locks)
 }
 
 /// How the answers of a batch read: one a hold, of so many results each. The worst of a hold's results is its answer.

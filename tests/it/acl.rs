@@ -30,7 +30,7 @@ async fn a_user_with_the_least_rights_can_do_everything() {
 #[tokio::test]
 async fn the_least_rights_can_be_narrowed_to_the_keys_of_some_locks() {
     everything_works(&format!(
-        "~order:* ~{{order:* ~leasehold_guard:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:* {LEAST_RIGHTS}"
+        "~order:* ~{{order:* ~leasehold_writers:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:* {LEAST_RIGHTS}"
     ))
     .await;
 }

@@ -669,16 +669,12 @@ impl<'a> Raw<'a> {
     }
 
     fn renew(&self, holder: &str, lease_ms: i64) -> Vec<i64> {
-        let guard = format!("leasehold_guard:{{{}}}", self.name);
         let mut eval = redis::cmd("EVAL");
         eval.arg(concat!(
             include_str!("../../locks/lua/read_write.lua"),
             include_str!("../../locks/lua/renew.lua")
         ));
-        query(
-            self.server,
-            eval.arg(2).arg(guard).arg(self.name).arg(lease_ms).arg(holder).arg(0),
-        )
+        query(self.server, eval.arg(1).arg(self.name).arg(lease_ms).arg(holder).arg(0))
     }
 }
 

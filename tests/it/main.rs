@@ -11,6 +11,7 @@ mod harness; // the load tool from the outside: its exit codes, its processes, i
 mod harness_kinds; // the load tool over every kind of lock
 mod lost_replies; // what may have run, and may still run later, harms nobody
 mod multi; // several locks as one, all or none
+mod names; // all keys of a lock share a slot, whatever its name
 mod outage; // Redis dies, falls silent, comes back
 mod owner; // who is who: owners are explicit, a stale one harms nobody
 mod passing; // a release gives the lock straight to the next waiter of its process

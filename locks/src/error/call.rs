@@ -105,6 +105,16 @@ pub enum CallError {
         #[source]
         source: Arc<redis::RedisError>,
     },
+    /// The server is part of a cluster, and the script's keys are not in one slot of it. Give names that are used together one tag
+    /// in braces: `{shop}a`, `{shop}b`. A name whose own braces are empty or stay open cannot have keys beside it there.
+    #[error("{script} needs keys of several slots, which a cluster refuses; use one {{tag}} in the names")]
+    KeysApart {
+        /// The script that was called.
+        script: &'static str,
+        /// The whole answer.
+        #[source]
+        source: Arc<redis::RedisError>,
+    },
     /// An answer that this version does not understand.
     #[error("{script} got an answer that makes no sense: {answer}")]
     Nonsense {
