@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::{CallError, FenceError, FenceGate};
-use tests::{client, fresh_server, pttl, query};
+use tests::{client, fresh_server, keys, pttl, query};
 
 async fn is_stale(gate: &FenceGate, token: u64, newest: u64) {
     match gate.admit(token).await {
@@ -105,4 +105,28 @@ async fn a_holder_that_overran_its_lease_writes_neither_past_the_gate_nor_into_t
         .query_row("SELECT balance FROM account", [], |row| row.get(0))
         .unwrap();
     assert_eq!(balance, 30);
+}
+
+#[tokio::test]
+async fn counters_stay_small_and_removing_them_lets_no_token_go_backwards() {
+    // G67: one counter a name stays in Redis for ever. They may be removed: the server's time is the floor of the next token.
+    let server = fresh_server();
+    let locks = client(&server).await;
+    let mut tokens = Vec::new();
+    for number in 0..500 {
+        let lease = locks.fenced(format!("n{number}")).acquire().await.unwrap();
+        tokens.push(lease.fencing_token().unwrap());
+        lease.release().await.unwrap();
+    }
+    let counters = keys(&server);
+    assert_eq!(counters.len(), 500);
+    assert!(counters.iter().all(|key| key.starts_with("redisson_lock_token:{n")));
+    let bytes: i64 = query(&server, redis::cmd("MEMORY").arg("USAGE").arg(&counters[0]));
+    println!("a counter takes {bytes} bytes with its key");
+    query::<()>(&server, redis::cmd("UNLINK").arg(&counters));
+    for (number, before) in tokens.into_iter().enumerate() {
+        let lease = locks.fenced(format!("n{number}")).acquire().await.unwrap();
+        assert!(lease.fencing_token().unwrap() > before);
+        lease.release().await.unwrap();
+    }
 }

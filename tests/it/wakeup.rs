@@ -1,12 +1,13 @@
 //! Waiters: they hear a release that comes at any moment, one at a time, and never take a message for the lock.
 
+use std::future::IntoFuture;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold::Locks;
 use leasehold_bench::proxy::{Mode, Proxy};
-use tests::{LONG, client, eventually_async, fresh_server, holders, is_idle, pttl, query, script_calls};
+use tests::{LONG, channels, client, eventually_async, fresh_server, holders, is_idle, pttl, query, script_calls};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -191,4 +192,67 @@ async fn many_waiters_of_one_process_share_one_subscription_and_one_attempt() {
             .unwrap();
     }
     eventually_async(LONG, || is_idle(&b)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_that_time_out_or_are_cancelled_leave_no_subscription_behind() {
+    // G17
+    let server = fresh_server();
+    let (a, b) = (client(&server).await, client(&server).await);
+    let mut tasks = Vec::new();
+    for task in 0..30 {
+        let locks = if task % 2 == 0 { a.clone() } else { b.clone() };
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..20 {
+                let lock = locks.reentrant(format!("n{}", fastrand::u32(..10)));
+                let brief = Duration::from_micros(fastrand::u64(..3_000));
+                match fastrand::u8(..3) {
+                    0 => drop(lock.acquire().wait_limit(brief).await),
+                    1 => drop(tokio::time::timeout(brief, lock.acquire().into_future()).await),
+                    _ => {
+                        let lease = lock.acquire().await.unwrap();
+                        tokio::time::sleep(brief).await;
+                        lease.release().await.unwrap();
+                    }
+                }
+            }
+        }));
+    }
+    for task in tasks {
+        tokio::time::timeout(2 * LONG, task).await.unwrap().unwrap();
+    }
+    eventually_async(LONG, || is_idle(&a) && is_idle(&b) && channels(&server).is_empty()).await;
+}
+
+#[tokio::test]
+async fn waiting_for_many_names_at_once_takes_one_connection_and_blocks_nothing_else() {
+    // G18
+    let server = fresh_server();
+    let (a, b) = (client(&server).await, client(&server).await);
+    let clients = || {
+        query::<String>(&server, redis::cmd("CLIENT").arg("LIST"))
+            .lines()
+            .count()
+    };
+    let mut held = Vec::new();
+    for number in 0..200 {
+        let lock = b.reentrant(format!("n{number}"));
+        held.push(lock.acquire().lease_time(MINUTE).await.unwrap());
+    }
+    let before = clients();
+    let waiters: Vec<_> = (0..200)
+        .map(|number| tokio::spawn(a.reentrant(format!("n{number}")).acquire().into_future()))
+        .collect();
+    eventually_async(LONG, || channels(&server).len() == 200).await;
+    assert_eq!(clients(), before, "all of them share the connection that was there");
+    let other = a.reentrant("free").acquire().await.unwrap();
+    other.release().await.unwrap();
+    for lease in held {
+        lease.release().await.unwrap();
+    }
+    for waiter in waiters {
+        let lease = tokio::time::timeout(LONG, waiter).await.unwrap().unwrap().unwrap();
+        lease.release().await.unwrap();
+    }
+    eventually_async(LONG, || is_idle(&a) && channels(&server).is_empty()).await;
 }
