@@ -11,7 +11,7 @@ use crate::measure::Outcome;
 use crate::measure::metrics::METRICS;
 use crate::peer_driver::PeerDriver;
 use crate::run::{RunError, RunOptions};
-use crate::scenario::{FaultKind, POLICIES, RedisMode, Scenario, ScenarioError, Stock};
+use crate::scenario::{FaultKind, LockType, POLICIES, RedisMode, Scenario, ScenarioError, Stock};
 use crate::terminal::{self, Progress};
 use crate::{exit, peer_driver, results, worker};
 
@@ -230,9 +230,8 @@ fn list(what: List) -> u8 {
             .iter()
             .map(|kind| (kind.name().to_owned(), kind.what().to_owned()))
             .collect(),
-        List::Locks => LOCKS
-            .iter()
-            .map(|(name, what)| ((*name).to_owned(), (*what).to_owned()))
+        List::Locks => LockType::all()
+            .map(|lock| (String::from(lock), lock.what().to_owned()))
             .collect(),
         List::Metrics => METRICS
             .iter()
@@ -245,17 +244,6 @@ fn list(what: List) -> u8 {
     }
     exit::GOOD
 }
-
-const LOCKS: [(&str, &str); 2] = [
-    (
-        "reentrant",
-        "the reentrant lock of leasehold, on Redisson's wire format",
-    ),
-    (
-        "none",
-        "no lock at all: shows what the generator does alone; the checker must find overlaps",
-    ),
-];
 
 const EXIT_CODES: &str = "Exit codes: 0 all held; 2 wrong usage or scenario; 3 environment; 4 two workers under one lock; \
 5 a threshold failed; 7 not a valid measurement; 130 interrupted.

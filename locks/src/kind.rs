@@ -43,6 +43,18 @@ impl LockKind {
             LockKind::Multi => "multi",
         }
     }
+
+    /// What it is, in a line.
+    pub fn what(self) -> &'static str {
+        match self {
+            LockKind::Reentrant => "its owner can acquire it again while holding it",
+            LockKind::Fair => "as reentrant, its waiters served in the order in which they came, over all processes",
+            LockKind::ReadWrite => "many readers or one writer",
+            LockKind::Spin => "as reentrant, its waiters ask at intervals instead of subscribing",
+            LockKind::Fenced => "as reentrant, with a fencing token that grows with every acquire",
+            LockKind::Multi => "several reentrant locks held as one, all or none",
+        }
+    }
 }
 
 impl fmt::Display for LockKind {

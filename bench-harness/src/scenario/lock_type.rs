@@ -14,9 +14,23 @@ pub enum LockType {
 }
 
 impl LockType {
+    /// Every lock that a scenario may name.
+    pub fn all() -> impl Iterator<Item = LockType> {
+        let kinds = LockKind::ALL.iter().copied().map(LockType::Kind);
+        kinds.chain([LockType::None])
+    }
+
     /// Every name that a scenario may write.
     pub fn names() -> impl Iterator<Item = &'static str> {
         LockKind::ALL.iter().map(|kind| kind.name()).chain([NONE])
+    }
+
+    /// What it is, in a line.
+    pub fn what(self) -> &'static str {
+        match self {
+            LockType::Kind(kind) => kind.what(),
+            LockType::None => "no lock at all: shows what the generator does alone; the checker must find overlaps",
+        }
     }
 }
 
