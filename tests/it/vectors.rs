@@ -1,26 +1,25 @@
 //! What the real jar wrote, step by step, and that our library writes the same: `tests/data/vectors.json` is the recording,
 //! `tests/data/differences.toml` the one list of where ours differs, and why that cannot harm the other side.
 
+mod clients;
 mod compare;
 mod file;
 mod kinds;
 mod leases;
 mod replay;
+mod seen;
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::thread;
 
 use file::{Scenario, Table};
-use kinds::is_known;
 use replay::{Replayed, replay};
 
 #[test]
 fn every_recorded_step_leaves_the_same_in_redis_or_is_in_the_table() {
     let (vectors, table) = (file::vectors(), file::table());
-    let left_out = table.left_out.values().flatten().collect::<BTreeSet<_>>();
     let mut scenarios: Vec<Scenario> = vectors.scenarios.clone();
-    scenarios.retain(|scenario| !left_out.contains(&scenario.name));
     // The longest first, so that the last ones are short.
     scenarios.sort_by_key(slept_ms);
     let (todo, done) = (Mutex::new(scenarios), Mutex::new(Vec::new()));
@@ -38,10 +37,9 @@ fn every_recorded_step_leaves_the_same_in_redis_or_is_in_the_table() {
         }
     });
     let mut report = String::new();
-    let (mut steps, mut skipped) = (0, 0);
+    let mut steps = 0;
     for (scenario, replayed) in done.into_inner().unwrap() {
         steps += replayed.steps;
-        skipped += replayed.skipped;
         for (step, it) in &replayed.open {
             report += &format!(
                 "not in the table (Redisson: {}, {} ms behind):\n[[difference]]\nscenario = \"{scenario}\"\nsteps = [{step}]\n\
@@ -53,38 +51,9 @@ fn every_recorded_step_leaves_the_same_in_redis_or_is_in_the_table() {
             report += &format!("differs no more at step {step}: {row:?}\n");
         }
     }
-    println!(
-        "replayed {steps} steps, left out {skipped} of other kinds' locks; {} rows",
-        table.rows.len()
-    );
+    println!("replayed {steps} steps; {} rows", table.rows.len());
     assert!(report.is_empty(), "{report}");
-}
-
-#[test]
-fn what_is_left_out_is_of_a_kind_that_the_library_does_not_have() {
-    let (vectors, table) = (file::vectors(), file::table());
-    let kinds_of = |scenario: &Scenario| -> BTreeSet<String> {
-        let kinds = scenario.locks.values().map(|spec| spec.kind.clone());
-        kinds.filter(|kind| !is_known(kind)).collect()
-    };
-    for scenario in &vectors.scenarios {
-        let listed: BTreeSet<String> = [&table.left_out, &table.left_out_in_part]
-            .into_iter()
-            .flatten()
-            .filter(|(_, names)| names.contains(&scenario.name))
-            .map(|(kind, _)| kind.clone())
-            .collect();
-        assert_eq!(listed, kinds_of(scenario), "{}", scenario.name);
-    }
-    for name in [&table.left_out, &table.left_out_in_part]
-        .into_iter()
-        .flat_map(|it| it.values().flatten())
-    {
-        assert!(
-            vectors.scenarios.iter().any(|scenario| scenario.name == *name),
-            "{name}"
-        );
-    }
+    assert_eq!(steps, vectors.step_count, "every recorded step");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::file::{Entry, Row, Step};
+use super::file::{Row, Step};
 
 /// What our library left behind after a step, with holder ids in the words of the file.
 #[derive(Clone, Debug)]
@@ -33,6 +33,7 @@ pub(super) struct Tolerance {
 }
 
 impl Tolerance {
+    /// A time to live.
     fn allows(self, nominal: i64, real: i64) -> bool {
         if nominal < 0 {
             return nominal == real;
@@ -42,7 +43,11 @@ impl Tolerance {
             Some(watchdog) if watchdog == nominal => watchdog / 3,
             _ => 0,
         };
-        nominal - 1_500 - since_renewal - self.lag_ms < real && real <= nominal + 100
+        self.within(nominal, real, since_renewal)
+    }
+
+    fn within(self, nominal: i64, real: i64, late_ms: i64) -> bool {
+        nominal - 1_500 - late_ms - self.lag_ms < real && real <= nominal + 100
     }
 }
 
@@ -70,10 +75,10 @@ pub(super) fn differences(recorded: &Step, ours: &Ours, tolerance: Tolerance) ->
     for key in keys {
         match (recorded.state.get(key), ours.state.get(key)) {
             (Some(recorded), Some((value, ttl))) => {
-                if recorded.value != *value {
+                if !same_value(&recorded.value, value, tolerance) {
                     note(format!("value of {key}"), recorded.value.to_string(), value.to_string());
                 }
-                if !same_ttl(recorded, *ttl, tolerance) {
+                if !same_ttl(&recorded.pttl_ms, &json!(ttl), tolerance) {
                     note(format!("ttl of {key}"), recorded.pttl_ms.to_string(), ttl.to_string());
                 }
             }
@@ -99,25 +104,25 @@ pub(super) fn unexplained(
 ) -> (Vec<Difference>, Vec<Row>) {
     let explains = |row: &Row, difference: &Difference| {
         row.what == difference.what
-            && match (
-                row.what.starts_with("ttl of "),
-                row.ours.parse(),
-                difference.ours.parse(),
-            ) {
-                (true, Ok(nominal), Ok(real)) => tolerance.allows(nominal, real),
+            && match (json_of(&row.ours), json_of(&difference.ours)) {
+                (Some(nominal), Some(real)) if row.what.starts_with("ttl of ") => same_ttl(&nominal, &real, tolerance),
+                (Some(nominal), Some(real)) => same_value(&nominal, &real, tolerance),
                 _ => row.ours == difference.ours,
             }
     };
-    let idle = rows.iter().filter(|row| {
-        // On a busy machine a time may fit both columns; then the row is neither needed nor refuted.
-        let fits = row.what.strip_prefix("ttl of ").is_some_and(|key| {
-            let real = ours.state.get(key).map(|(_, ttl)| *ttl);
-            row.ours
-                .parse()
-                .is_ok_and(|nominal| real.is_some_and(|real| tolerance.allows(nominal, real)))
-        });
-        !fits && !differences.iter().any(|difference| explains(row, difference))
-    });
+    // On a busy machine a time may fit both columns; then the row is neither needed nor refuted.
+    let fits = |row: &Row| {
+        let (Some((what, key)), Some(nominal)) = (row.what.split_once(" of "), json_of(&row.ours)) else {
+            return false;
+        };
+        ours.state.get(key).is_some_and(|(value, ttl)| match what {
+            "ttl" => same_ttl(&nominal, &json!(ttl), tolerance),
+            _ => scores(&nominal).is_some() && same_value(&nominal, value, tolerance),
+        })
+    };
+    let idle = rows
+        .iter()
+        .filter(|row| !fits(row) && !differences.iter().any(|difference| explains(row, difference)));
     let idle = idle.map(|row| (*row).clone()).collect();
     let open = differences
         .into_iter()
@@ -135,9 +140,31 @@ fn same_result(recorded: &Value, ours: &Value, tolerance: Tolerance) -> bool {
     }
 }
 
-fn same_ttl(recorded: &Entry, ours: i64, tolerance: Tolerance) -> bool {
-    recorded
-        .pttl_ms
-        .as_i64()
-        .is_some_and(|nominal| tolerance.allows(nominal, ours))
+fn same_ttl(nominal: &Value, real: &Value, tolerance: Tolerance) -> bool {
+    let times = nominal.as_i64().zip(real.as_i64());
+    times.is_some_and(|(nominal, real)| tolerance.allows(nominal, real))
+}
+
+/// Scores are times: the same members in the same order, each with about its score.
+fn same_value(nominal: &Value, real: &Value, tolerance: Tolerance) -> bool {
+    let (Some(nominal), Some(real)) = (scores(nominal), scores(real)) else {
+        return nominal == real;
+    };
+    nominal.len() == real.len()
+        && nominal
+            .iter()
+            .zip(&real)
+            .all(|((member, nominal), (other, real))| member == other && tolerance.within(*nominal, *real, 0))
+}
+
+/// The members of a sorted set and their scores, counted from now.
+fn scores(value: &Value) -> Option<Vec<(&str, i64)>> {
+    let members = value.as_array()?.iter();
+    members
+        .map(|it| it["member"].as_str().zip(it["score_minus_now_ms"].as_i64()))
+        .collect()
+}
+
+fn json_of(text: &str) -> Option<Value> {
+    serde_json::from_str(text).ok()
 }

@@ -8,6 +8,8 @@ use serde_json::Value;
 /// `vectors.json`: recorded from the real jar, step by step.
 #[derive(Deserialize)]
 pub(super) struct Vectors {
+    /// How many steps all scenarios have together.
+    pub(super) step_count: usize,
     pub(super) scenarios: Vec<Scenario>,
 }
 
@@ -16,6 +18,7 @@ pub(super) struct Scenario {
     #[serde(rename = "scenario")]
     pub(super) name: String,
     pub(super) watchdog_ms: u64,
+    pub(super) fair_wait_ms: u64,
     pub(super) locks: BTreeMap<String, LockSpec>,
     pub(super) steps: Vec<Step>,
 }
@@ -58,15 +61,12 @@ pub(super) struct Entry {
     pub(super) pttl_ms: Value,
 }
 
-/// `differences.toml`: the rows where our library differs on purpose, and what is not replayed at all.
+/// `differences.toml`: the rows where our library differs on purpose.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Table {
     /// A reason's name -> why, and why it cannot harm the other side.
     pub(super) reasons: BTreeMap<String, String>,
-    /// A kind that the library does not have -> the scenarios left out because of it.
-    pub(super) left_out: BTreeMap<String, Vec<String>>,
-    /// A kind that the library does not have -> the scenarios of which only its steps are left out.
-    pub(super) left_out_in_part: BTreeMap<String, Vec<String>>,
     #[serde(rename = "difference")]
     pub(super) rows: Vec<Row>,
 }

@@ -1,12 +1,110 @@
-//! The kinds of lock that the library has, by the names that the recording gives them. A new kind is added here.
+//! The kinds of lock, by the names that the recording gives them. A new kind is added here.
 
-use leasehold::{Acquire, LockInfo, Locks, TryAcquire};
+use std::pin::Pin;
+use std::time::Duration;
+
+use leasehold::{
+    AcquireError, AcquireOptions, Lease, LockInfo, Lockable, Locks, LocksBuilder, Owner, Quorum, QuorumLease,
+    QuorumLock, ReleaseError, Released,
+};
 
 use super::file::LockSpec;
 
-/// Whether the library has this kind of lock.
-pub(super) fn is_known(kind: &str) -> bool {
-    KNOWN.contains(&kind)
+/// A lock as one of our clients has it.
+pub(super) enum OurLock {
+    Single(Box<dyn Lockable>),
+    Majority(QuorumLock),
+}
+
+/// What proves that it is held.
+pub(super) enum Held {
+    Single(Lease),
+    Majority(QuorumLease),
+}
+
+pub(super) type Acquiring = Pin<Box<dyn Future<Output = Result<Option<Held>, AcquireError>> + Send>>;
+
+impl OurLock {
+    /// A lock of this client, or, for a majority of several names, of further clients with the same settings.
+    pub(super) async fn new(locks: &Locks, settings: &LocksBuilder, spec: &LockSpec) -> OurLock {
+        let name = spec.name.as_str();
+        OurLock::Single(match spec.kind.as_str() {
+            "reentrant" => Box::new(locks.reentrant(name)),
+            "fair" => Box::new(locks.fair(name)),
+            "spin" => Box::new(locks.spin(name)),
+            "fenced" => Box::new(locks.fenced(name)),
+            "read" => Box::new(locks.read_write(name).read()),
+            "write" => Box::new(locks.read_write(name).write()),
+            "multi" => Box::new(locks.multi(&spec.of)),
+            "red" => return OurLock::Majority(majority(settings, &spec.of).await),
+            other => panic!("{other} is not known"),
+        })
+    }
+
+    /// An acquire that waits this long, for ever if nothing is given, and not at all if it is zero.
+    pub(super) fn acquire(
+        &self,
+        owner: &Owner,
+        wait_limit: Option<Duration>,
+        lease_time: Option<Duration>,
+    ) -> Acquiring {
+        match self {
+            OurLock::Single(lock) => {
+                let mut options = AcquireOptions::new().owner(owner);
+                if let Some(time) = lease_time {
+                    options = options.lease_time(time);
+                }
+                if wait_limit == Some(Duration::ZERO) {
+                    let acquire = lock.try_acquire_with(options);
+                    return Box::pin(async { Ok(acquire.await?.map(Held::Single)) });
+                }
+                if let Some(limit) = wait_limit {
+                    options = options.wait_limit(limit);
+                }
+                let acquire = lock.acquire_with(options);
+                Box::pin(async { Ok(Some(Held::Single(acquire.await?))) })
+            }
+            OurLock::Majority(lock) => {
+                let mut acquire = lock.acquire();
+                if let Some(time) = lease_time {
+                    acquire = acquire.lease_time(time);
+                }
+                if let Some(limit) = wait_limit {
+                    acquire = acquire.wait_limit(limit);
+                }
+                Box::pin(async { Ok(Some(Held::Majority(acquire.await?))) })
+            }
+        }
+    }
+}
+
+/// Redisson's red lock is of several names, ours of several masters. So each node is one more client of the one server, which maps
+/// the one name to one of the several.
+async fn majority(settings: &LocksBuilder, names: &[String]) -> QuorumLock {
+    let mut nodes = Vec::new();
+    for name in names {
+        let name = name.clone();
+        let node = settings.clone().name_mapper(move |_| name.as_str().into());
+        nodes.push(node.build().await.expect("a server of our own"));
+    }
+    Quorum::over(nodes).expect("an odd number").reentrant("red")
+}
+
+impl Held {
+    pub(super) async fn release(self) -> Result<Released, ReleaseError> {
+        match self {
+            Held::Single(lease) => lease.release().await,
+            Held::Majority(lease) => lease.release().await,
+        }
+    }
+
+    /// Of a majority there is no single lease.
+    pub(super) fn lease(&self) -> Option<&Lease> {
+        match self {
+            Held::Single(lease) => Some(lease),
+            Held::Majority(_) => None,
+        }
+    }
 }
 
 /// Whether the lock, or the half of it that is meant, is held.
@@ -24,44 +122,3 @@ pub(super) fn is_held(info: &LockInfo, kind: &str) -> bool {
         _ => true,
     }
 }
-
-pub(super) fn acquire(locks: &Locks, spec: &LockSpec) -> Acquire {
-    let name = spec.name.as_str();
-    match spec.kind.as_str() {
-        "reentrant" => locks.reentrant(name).acquire(),
-        "spin" => locks.spin(name).acquire(),
-        "fenced" => locks.fenced(name).acquire(),
-        "read" => locks.read_write(name).read().acquire(),
-        "write" => locks.read_write(name).write().acquire(),
-        "multi" => locks.multi(&spec.of).acquire(),
-        other => panic!("{other} is not known"),
-    }
-}
-
-pub(super) fn try_acquire(locks: &Locks, spec: &LockSpec) -> TryAcquire {
-    let name = spec.name.as_str();
-    match spec.kind.as_str() {
-        "reentrant" => locks.reentrant(name).try_acquire(),
-        "spin" => locks.spin(name).try_acquire(),
-        "fenced" => locks.fenced(name).try_acquire(),
-        "read" => locks.read_write(name).read().try_acquire(),
-        "write" => locks.read_write(name).write().try_acquire(),
-        "multi" => locks.multi(&spec.of).try_acquire(),
-        other => panic!("{other} is not known"),
-    }
-}
-
-/// From here on one attempt is one script call.
-pub(super) async fn load_scripts(locks: &Locks) {
-    for kind in KNOWN {
-        let name = format!("loading:{kind}");
-        let spec = LockSpec {
-            kind: (*kind).into(),
-            of: vec![name.clone()],
-            name,
-        };
-        acquire(locks, &spec).await.unwrap().release().await.unwrap();
-    }
-}
-
-const KNOWN: &[&str] = &["reentrant", "read", "write", "fenced", "spin", "multi"];

@@ -4,45 +4,36 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold::{Lease, LockInfo, Locks, Owner};
+use leasehold::{LockInfo, Owner};
 use leasehold_bench::clock;
 use leasehold_bench::servers::RedisServer;
 use serde_json::{Value, json};
 use tests::messages::Messages;
-use tests::{LONG, direct, eventually_async, fresh_server, script_calls};
+use tests::{LONG, channels, eventually_async, fresh_server, holders, script_calls};
 use tokio::task::JoinHandle;
 
+use super::clients::{Client, client_of, clients};
 use super::compare::{Difference, Ours, Tolerance, differences, unexplained};
 use super::file::{LockSpec, Row, Scenario, Step, Table};
-use super::kinds::{acquire, is_held, is_known, load_scripts, try_acquire};
-use super::leases::{Leases, tokens};
+use super::kinds::{Acquiring, is_held};
+use super::leases::Leases;
+use super::seen::{queued, raw, state};
 
 /// What came of one replay.
 #[derive(Default)]
 pub(super) struct Replayed {
     pub(super) steps: usize,
-    pub(super) skipped: usize,
     pub(super) open: Vec<(u32, Difference)>,
     pub(super) idle: Vec<(u32, Row)>,
     /// How long the machine kept the replay waiting.
     pub(super) stalled_ms: i64,
 }
 
-/// Replays one scenario; leaves out the steps of locks that the library does not have.
+/// Replays one scenario.
 pub(super) async fn replay(scenario: &Scenario, table: &Table) -> Replayed {
     let mut stage = Stage::new(scenario).await;
     let mut replayed = Replayed::default();
     for step in &scenario.steps {
-        let spec = step.lock.as_ref().map(|alias| &scenario.locks[alias]);
-        let known = match (spec, &step.who) {
-            (Some(spec), _) => is_known(&spec.kind),
-            (None, Some(who)) => step.what != "await" || stage.started.contains_key(who),
-            (None, None) => true,
-        };
-        if !known {
-            replayed.skipped += 1;
-            continue;
-        }
         replayed.steps += 1;
         let (open, idle) = stage.step(step, &table.of(&scenario.name, step.step)).await;
         replayed.open.extend(open.into_iter().map(|it| (step.step, it)));
@@ -59,7 +50,7 @@ struct Stage<'a> {
     messages: Messages,
     /// How many messages were compared already.
     heard: usize,
-    clients: BTreeMap<String, Locks>,
+    clients: BTreeMap<String, Client>,
     owners: HashMap<String, Owner>,
     leases: Arc<Mutex<Leases>>,
     started: HashMap<String, Started>,
@@ -78,19 +69,7 @@ struct Started {
 impl<'a> Stage<'a> {
     async fn new(scenario: &'a Scenario) -> Self {
         let server = fresh_server();
-        let mut clients = BTreeMap::new();
-        for who in scenario.steps.iter().filter_map(|step| step.who.as_deref()) {
-            let name = who.split(':').next().unwrap_or(who).to_owned();
-            if let std::collections::btree_map::Entry::Vacant(place) = clients.entry(name) {
-                let settings = Locks::builder().standalone(&server.url());
-                let settings = settings.watchdog_time(Duration::from_millis(scenario.watchdog_ms));
-                place.insert(settings.build().await.expect("a server of our own"));
-            }
-        }
-        if let Some(locks) = clients.values().next() {
-            load_scripts(locks).await;
-        }
-        redis::cmd("FLUSHALL").exec(&mut direct(&server)).unwrap();
+        let clients = clients(scenario, &server).await;
         Stage {
             messages: Messages::listen(&server),
             scenario,
@@ -118,18 +97,19 @@ impl<'a> Stage<'a> {
         let result = self.act(step).await;
         let took_ms = u64::try_from(clock::since(start_ns).as_millis()).unwrap();
         self.nominal_ms += step.ms.or(step.took_ms).unwrap_or(0);
-        let recorded = self.known_part(step);
         let done_ns = clock::now_ns();
         loop {
-            let all = self.published();
+            // In this order: whatever led to the state is among the messages.
+            let state = state(&self.server, &self.leases.lock().unwrap());
+            let all = self.messages.so_far();
             let ours = Ours {
                 result: result.clone(),
                 took_ms,
-                messages: all[self.heard..].to_vec(),
-                state: self.state(),
+                messages: self.told(step, &all[self.heard..]),
+                state,
             };
             let tolerance = self.tolerance();
-            let (open, idle) = unexplained(differences(&recorded, &ours, tolerance), rows, &ours, tolerance);
+            let (open, idle) = unexplained(differences(step, &ours, tolerance), rows, &ours, tolerance);
             if open.is_empty() && idle.is_empty() || clock::since(done_ns) > SETTLING {
                 self.heard = all.len();
                 self.settled_ms += i64::try_from(clock::since(done_ns).as_millis()).unwrap();
@@ -177,6 +157,19 @@ impl<'a> Stage<'a> {
                 let dropped = started.task.await;
                 json!({"error": format!("{:?}", dropped.err().map(|error| error.is_cancelled()))})
             }
+            ("kill", Some(who)) => {
+                self.clients[who].kill();
+                // Redis notices as well.
+                eventually_async(LONG, || {
+                    let leases = self.leases.lock().unwrap();
+                    let listening = channels(&self.server);
+                    !listening
+                        .iter()
+                        .any(|channel| leases.named(channel).contains(&format!("{{{who}}}")))
+                })
+                .await;
+                json!({"void": true})
+            }
             ("redis", _) => self.raw(step.cmd.as_deref().unwrap_or_default()),
             // Ours writes no latch, so there is none to keep.
             ("keep_latch", _) => json!({"void": true}),
@@ -187,63 +180,28 @@ impl<'a> Stage<'a> {
 
     async fn call(&mut self, step: &Step, who: &str, alias: &str) -> Value {
         let spec = &self.scenario.locks[alias];
-        let locks = self.clients[who.split(':').next().unwrap_or(who)].clone();
+        let client = &self.clients[client_of(who)];
+        let admin = client.locks.admin();
         let at = (who.to_owned(), alias.to_owned());
-        let owner = self.owners.entry(who.to_owned()).or_insert_with(|| locks.owner());
-        let lease_time = step.lease_ms.map(Duration::from_millis);
-        let wait = step.wait_ms.map(Duration::from_millis).filter(|wait| !wait.is_zero());
         match step.what.as_str() {
-            // Redisson's tryLockAndGetToken without arguments waits.
-            "lock" | "lockInterruptibly" | "lockAndGetToken" | "tryLock" | "tryLockAsync" | "tryLockAndGetToken"
-                if !step.what.starts_with("try")
-                    || wait.is_some()
-                    || step.what == "tryLockAndGetToken" && step.wait_ms.is_none() =>
-            {
-                let mut acquire = acquire(&locks, spec).owner(owner);
-                if let Some(time) = lease_time {
-                    acquire = acquire.lease_time(time);
-                }
-                if let Some(limit) = wait {
-                    acquire = acquire.wait_limit(limit);
-                }
-                let (leases, what) = (self.leases.clone(), step.what.clone());
-                let work = async move {
-                    let result = acquire.await.map(Some);
-                    leases.lock().unwrap().take(at, &what, result)
+            "lock" | "lockInterruptibly" | "lockAndGetToken" | "tryLock" | "tryLockAsync" | "tryLockAndGetToken" => {
+                let owner = self.owners.entry(who.to_owned()).or_default();
+                let wait_limit = match (step.wait_ms, step.what.as_str()) {
+                    (Some(wait), _) => Some(Duration::from_millis(wait)),
+                    (None, "tryLock" | "tryLockAsync") => Some(Duration::ZERO),
+                    // Redisson's tryLockAndGetToken without arguments waits.
+                    (None, _) => None,
                 };
-                if !step.start {
-                    return work.await;
-                }
-                let (calls, started) = (script_calls(&self.server), tokio::spawn(work));
-                // The second attempt comes when the waiter is subscribed.
-                eventually_async(LONG, || {
-                    started.is_finished() || script_calls(&self.server) >= calls + 2
-                })
-                .await;
-                let blocked = !started.is_finished();
-                self.started.insert(
-                    who.to_owned(),
-                    Started {
-                        task: started,
-                        since_ns: clock::now_ns(),
-                    },
-                );
-                json!({"blocked": blocked})
-            }
-            "tryLock" | "tryLockAsync" | "tryLockAndGetToken" => {
-                let mut acquire = try_acquire(&locks, spec).owner(owner);
-                if let Some(time) = lease_time {
-                    acquire = acquire.lease_time(time);
-                }
-                let result = acquire.await;
-                self.leases.lock().unwrap().take(at, &step.what, result)
+                let lease_time = step.lease_ms.map(Duration::from_millis);
+                let acquire = client.handles[alias].acquire(owner, wait_limit, lease_time);
+                self.acquire(step, at, acquire).await
             }
             "unlock" => {
-                let lease = self.leases.lock().unwrap().held.get_mut(&at).and_then(Vec::pop);
-                let Some(lease) = lease else {
+                let held = self.leases.lock().unwrap().held.get_mut(&at).and_then(Vec::pop);
+                let Some(held) = held else {
                     return json!({"error": "no lease to release"});
                 };
-                match lease.release().await {
+                match held.release().await {
                     Ok(_) => json!({"void": true}),
                     Err(error) => {
                         // Who was told of a loss lets go of all.
@@ -255,21 +213,62 @@ impl<'a> Stage<'a> {
             "holdCount" => {
                 let leases = self.leases.lock().unwrap();
                 let held = leases.held.get(&at).and_then(|held| held.last());
-                json!({"value": held.map_or(0, Lease::hold_count)})
+                json!({"value": held.and_then(|held| held.lease()).map_or(0, |lease| lease.hold_count())})
             }
             "getToken" => self.raw(&["GET".into(), format!("redisson_lock_token:{{{}}}", spec.name)]),
             // Ours takes a lock away whatever it is held for, so an operator who means one half looks first.
             "forceUnlock" | "delete" => {
-                let found = locks.admin().inspect(spec.name.as_str()).await.unwrap();
+                let found = admin.inspect(spec.name.as_str()).await.unwrap();
                 let held = found.as_ref().is_some_and(|info| is_held(info, &spec.kind));
-                let released = held && locks.admin().force_release(spec.name.as_str()).await.unwrap();
+                let released = held && admin.force_release(spec.name.as_str()).await.unwrap();
                 json!({"value": released})
             }
             query => {
-                let found = locks.admin().inspect(spec.name.as_str()).await.unwrap();
+                let found = admin.inspect(spec.name.as_str()).await.unwrap();
                 self.answer(query, &at, spec, found.as_ref())
             }
         }
+    }
+
+    /// Waits for the end of the acquire, or, if it is expected to block, until it waits.
+    async fn acquire(&mut self, step: &Step, at: (String, String), acquire: Acquiring) -> Value {
+        let kind = self.scenario.locks[&at.1].kind.as_str();
+        let parts = &self.scenario.locks[&at.1].of;
+        let (leases, what, who) = (self.leases.clone(), step.what.clone(), at.0.clone());
+        let work = async move {
+            let result = acquire.await;
+            leases.lock().unwrap().take(at, &what, result)
+        };
+        if !step.start {
+            let result = work.await;
+            if kind == "red" {
+                // Its lease has an id on each master.
+                let holders = parts.iter().flat_map(|part| holders(&self.server, part));
+                let strangers = holders.map(|(id, _)| id);
+                self.leases.lock().unwrap().name_strangers(strangers, &who);
+            }
+            return result;
+        }
+        let (calls, started) = (script_calls(&self.server), tokio::spawn(work));
+        eventually_async(LONG, || {
+            started.is_finished()
+                || match kind {
+                    "fair" => self.leases.lock().unwrap().name_strangers(queued(&self.server), &who),
+                    // The second attempt comes when the waiter is subscribed.
+                    _ => script_calls(&self.server) >= calls + 2,
+                }
+        })
+        .await;
+        let blocked = !started.is_finished();
+        let since_ns = clock::now_ns();
+        self.started.insert(
+            who,
+            Started {
+                task: started,
+                since_ns,
+            },
+        );
+        json!({"blocked": blocked})
     }
 
     fn answer(&self, query: &str, at: &(String, String), spec: &LockSpec, found: Option<&LockInfo>) -> Value {
@@ -284,7 +283,7 @@ impl<'a> Stage<'a> {
             }
             "heldByMe" => {
                 let leases = self.leases.lock().unwrap();
-                let mine = leases.held.get(at).and_then(|held| held.last());
+                let mine = leases.held.get(at).and_then(|held| held.last()?.lease());
                 let field = mine.map(|lease| match spec.kind.as_str() {
                     "write" => format!("{}:write", lease.holder()),
                     _ => lease.holder().to_string(),
@@ -296,84 +295,31 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// A command from outside, with the placeholders of holders filled in.
-    fn raw(&self, words: &[String]) -> Value {
+    /// What was published, in the words of the file and without what is chance.
+    fn told(&self, step: &Step, messages: &[(String, String)]) -> Vec<(String, String)> {
         let leases = self.leases.lock().unwrap();
-        let mut command = redis::Cmd::new();
-        for word in words {
-            let mut word = word.clone();
-            for (id, name) in &leases.names {
-                word = word.replace(name, id);
-            }
-            command.arg(word);
+        let named = messages
+            .iter()
+            .map(|(channel, payload)| (leases.named(channel), payload.clone()));
+        let mut told: Vec<_> = named.collect();
+        let mut kinds = self.scenario.locks.values().map(|spec| spec.kind.as_str());
+        if kinds.any(|kind| kind == "fair") {
+            // A waiter that happens to ask before the head has answered tells it once more.
+            told.dedup();
         }
-        let reply: redis::Value = command.query(&mut direct(&self.server)).unwrap();
-        json!({"value": match reply {
-            redis::Value::Int(number) => json!(number),
-            redis::Value::Okay => json!("OK"),
-            redis::Value::Nil => json!(0),
-            redis::Value::BulkString(bytes) => tokens(json!(String::from_utf8_lossy(&bytes))),
-            other => panic!("{other:?}"),
-        }})
-    }
-
-    /// The step without what belongs to locks that are not replayed.
-    fn known_part(&self, step: &Step) -> Step {
-        let mut step = step.clone();
-        step.state.retain(|key, _| self.is_replayed(key));
-        step.messages.retain(|(channel, _)| self.is_replayed(channel));
-        step
-    }
-
-    fn is_replayed(&self, key: &str) -> bool {
-        let mut unknown = self.scenario.locks.values().filter(|spec| !is_known(&spec.kind));
-        !unknown.any(|spec| !spec.name.is_empty() && key.contains(&spec.name))
-    }
-
-    fn published(&self) -> Vec<(String, String)> {
-        self.messages.so_far()
-    }
-
-    /// All that is in Redis, in the words of the file.
-    fn state(&self) -> BTreeMap<String, (Value, i64)> {
-        let mut redis = direct(&self.server);
-        let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut redis).unwrap();
-        let mut state = BTreeMap::new();
-        for key in keys {
-            let kind: String = redis::cmd("TYPE").arg(&key).query(&mut redis).unwrap();
-            let value = match kind.as_str() {
-                "hash" => {
-                    let fields: BTreeMap<String, String> = redis::cmd("HGETALL").arg(&key).query(&mut redis).unwrap();
-                    json!(
-                        fields
-                            .into_iter()
-                            .map(|(field, n)| (self.named(&field), n))
-                            .collect::<BTreeMap<_, _>>()
-                    )
-                }
-                "string" => {
-                    let text: Option<String> = redis::cmd("GET").arg(&key).query(&mut redis).unwrap();
-                    tokens(json!(text))
-                }
-                // It ended in between.
-                "none" => continue,
-                other => panic!("{key} is a {other}"),
-            };
-            let ttl: i64 = redis::cmd("PTTL").arg(&key).query(&mut redis).unwrap();
-            if ttl != -2 {
-                state.insert(self.named(&key), (value, ttl));
-            }
+        if step
+            .lock
+            .as_ref()
+            .is_some_and(|alias| self.scenario.locks[alias].kind == "red")
+        {
+            // All masters are asked at once, and any of them may be the first to speak.
+            told.sort();
         }
-        state
+        told
     }
 
-    /// With the file's placeholders in place of our holder ids.
-    fn named(&self, text: &str) -> String {
-        let mut text = text.to_owned();
-        for (id, name) in &self.leases.lock().unwrap().names {
-            text = text.replace(id, name);
-        }
-        text
+    fn raw(&self, words: &[String]) -> Value {
+        raw(&self.server, words, &self.leases.lock().unwrap())
     }
 }
 
