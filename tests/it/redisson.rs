@@ -2,22 +2,18 @@
 //!
 //! Where a JDK and Maven are missing these tests say that they did not run; with `CI` set they fail instead.
 
+mod alternating;
+mod killed;
 mod peer;
 mod stage;
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use leasehold::{AcquireError, Locks, LostReason, ReleaseError, Released};
-use leasehold_bench::clock;
+use leasehold::{AcquireError, LostReason, ReleaseError, Released};
 use serde_json::{Value, json};
-use tests::{LONG, WATCHDOG, channels, eventually_async, holders, pttl, query};
-use tokio::sync::watch;
+use tests::{LONG, channels, eventually_async, holders, pttl, query};
 
-use stage::{MINUTE, Stage, ours};
+use stage::{MINUTE, Stage};
 
 /// The kind that holds, and the kind that waits for it.
 const PAIRS: [(&str, &str); 7] = [
@@ -228,172 +224,6 @@ async fn a_waiter_whose_limit_is_over_leaves_the_other_side_alone() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_redisson_is_killed_its_locks_are_ours_after_their_lease() {
-    let Some(stage) = Stage::new().await else { return };
-    let mut waiters = Vec::new();
-    for (holding, waiting) in PAIRS {
-        let name = format!("{holding}-{waiting}");
-        let lock = stage.peer.open(holding, &name);
-        stage.peer.call("lock", &lock).unwrap();
-        waiters.push((name.clone(), stage.waits(waiting, &name).await));
-    }
-    // Renewed by its watchdog, so it would be theirs for ever.
-    tokio::time::sleep(2 * WATCHDOG).await;
-    assert!(waiters.iter().all(|(_, ours)| !ours.is_finished()));
-    stage.peer.kill();
-    for (name, ours) in waiters {
-        let lease = tokio::time::timeout(LONG, ours)
-            .await
-            .unwrap_or_else(|_| panic!("{name}"));
-        assert_eq!(lease.unwrap().release().await.unwrap(), Released::Fully);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_a_waiting_redisson_is_killed_the_lock_goes_on() {
-    let Some(stage) = Stage::new().await else { return };
-    let lease = stage.ours("reentrant", "n").await.unwrap();
-    let lock = stage.peer.open("reentrant", "n");
-    let theirs = stage.they_wait(1, &lock, "n").await;
-    stage.peer.kill();
-    assert_eq!(theirs.within(LONG), None);
-    let ours = tokio::spawn(ours(&stage.locks, "reentrant", "n").into_future());
-    lease.release().await.unwrap();
-    let lease = tokio::time::timeout(LONG, ours).await.unwrap().unwrap().unwrap();
-    assert_eq!(lease.release().await.unwrap(), Released::Fully);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_our_process_is_killed_its_locks_are_redissons_after_their_lease() {
-    let Some(stage) = Stage::new().await else { return };
-    let mut held = String::new();
-    for (holding, waiting) in PAIRS {
-        held += &format!("{holding} {holding}-{waiting},");
-    }
-    let mut process = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "redisson::a_process_that_holds_until_it_is_killed",
-            "--ignored",
-            "--nocapture",
-        ])
-        .env(HELD, held)
-        .env(URL, stage.server.url())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-    assert!(lines.map_while(Result::ok).any(|line| line == "all held"));
-    let mut waiters = Vec::new();
-    for (n, (holding, waiting)) in (1..).zip(PAIRS) {
-        let name = format!("{holding}-{waiting}");
-        let lock = stage.peer.open(waiting, &name);
-        let theirs = stage.they_wait(n, &lock, &name).await;
-        waiters.push((n, lock, theirs));
-    }
-    tokio::time::sleep(2 * WATCHDOG).await;
-    assert!(waiters.iter().all(|(_, _, theirs)| theirs.is_blocked()));
-    process.kill().unwrap();
-    process.wait().unwrap();
-    for (n, lock, theirs) in waiters {
-        assert_eq!(theirs.wait(), Ok(Value::Null), "{lock}");
-        stage.peer.begin(n, "unlock", &lock, json!({})).wait().unwrap();
-    }
-}
-
-/// Not a test: the other process of [`when_our_process_is_killed_its_locks_are_redissons_after_their_lease`].
-#[tokio::test]
-#[ignore = "run by another test"]
-async fn a_process_that_holds_until_it_is_killed() {
-    let (Ok(url), Ok(held)) = (std::env::var(URL), std::env::var(HELD)) else {
-        return;
-    };
-    let settings = Locks::builder().standalone(&url).watchdog_time(WATCHDOG);
-    let locks = settings.build().await.unwrap();
-    let mut leases = Vec::new();
-    for (kind, name) in held.split(',').filter_map(|lock| lock.split_once(' ')) {
-        leases.push(ours(&locks, kind, name).await.unwrap());
-    }
-    println!("\nall held");
-    // Ends with the test at the latest, which holds the other end.
-    let _ = std::io::stdin().read(&mut [0]);
-    std::process::exit(0);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_alternating_hand_overs_of_each_kind_keep_an_unprotected_counter_right() {
-    let Some(stage) = Stage::new().await else { return };
-    for (our_kind, their_kind) in PAIRS {
-        let name = format!("{our_kind}-{their_kind}");
-        let lock = stage.peer.open(their_kind, &name);
-        let guarded = Arc::new(Guarded::default());
-        // How many grants each side had: the other one asks when it is this one's turn, so it always has to wait.
-        let (our_grants, mut seen_by_them) = watch::channel(0);
-        let (their_grants, mut seen_by_us) = watch::channel(0);
-        let start_ns = clock::now_ns();
-        let ours = tokio::spawn({
-            let (locks, guarded, name) = (stage.locks.clone(), guarded.clone(), name.clone());
-            async move {
-                let mut waited = 0;
-                for turn in 1..=HAND_OVERS / 2 {
-                    seen_by_us.wait_for(|theirs| *theirs >= turn - 1).await.unwrap();
-                    let lease = ours(&locks, our_kind, &name).await.unwrap();
-                    our_grants.send_replace(turn);
-                    guarded.work();
-                    waited += u32::from(lease.attempts() > 1);
-                    // Theirs comes at every moment of its way to sleep, and when it sleeps.
-                    tokio::time::sleep(Duration::from_micros(fastrand::u64(..3_000))).await;
-                    lease.release().await.unwrap();
-                }
-                waited
-            }
-        });
-        let runtime = tokio::runtime::Handle::current();
-        let peer = &stage.peer;
-        tokio::task::block_in_place(|| {
-            for turn in 1..=HAND_OVERS / 2 {
-                runtime.block_on(seen_by_them.wait_for(|ours| *ours >= turn)).unwrap();
-                peer.call("lock", &lock).unwrap();
-                their_grants.send_replace(turn);
-                guarded.work();
-                peer.call("unlock", &lock).unwrap();
-            }
-        });
-        let waited = ours.await.unwrap();
-        let seconds = clock::since(start_ns).as_secs_f64();
-        assert_eq!(guarded.counter.load(Ordering::Relaxed), u64::from(HAND_OVERS), "{name}");
-        let rate = f64::from(HAND_OVERS) / seconds;
-        println!(
-            "{name}: {rate:.0} hand-overs/s; ours found it busy {waited} times of {}",
-            HAND_OVERS / 2
-        );
-    }
-}
-
-/// What only one side at a time may touch.
-#[derive(Default)]
-struct Guarded {
-    counter: AtomicU64,
-    inside: AtomicBool,
-}
-
-impl Guarded {
-    fn work(&self) {
-        assert!(!self.inside.swap(true, Ordering::SeqCst), "two holders at once");
-        // Read and write apart: a second holder in between would be lost.
-        let count = self.counter.load(Ordering::Relaxed);
-        std::thread::yield_now();
-        self.counter.store(count + 1, Ordering::Relaxed);
-        self.inside.store(false, Ordering::SeqCst);
-    }
-}
-
 /// Of a minute, in milliseconds: an expiry is further away than any wait of a test.
 const TWO_THIRDS: i64 = 40_000;
 const ROUNDS: u32 = 60;
-const HAND_OVERS: u32 = 1_000;
-const HELD: &str = "TESTS_REDISSON_HELD";
-const URL: &str = "TESTS_REDISSON_URL";
