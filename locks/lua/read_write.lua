@@ -17,12 +17,13 @@ local function undo(lock, ...)
     end
 end
 
--- Keeps one read hold alive: its own key, made again if it is missing, and the hash. Shortens nothing.
-local function keep_hold(lock, hold_key, lease_ms)
-    if redis.call('PTTL', hold_key) < tonumber(lease_ms) then
+-- Keeps the key of one read hold alive, and makes it again if it is missing. Shortens nothing.
+local function keep_hold_key(hold_key, lease_ms)
+    local ttl = redis.call('PTTL', hold_key)
+    if ttl == -2 then
         redis.call('SET', hold_key, '1', 'PX', lease_ms)
-    end
-    if redis.call('PTTL', lock) < tonumber(lease_ms) then
-        redis.pcall('PEXPIRE', lock, lease_ms)
+    elseif ttl < tonumber(lease_ms) then
+        -- Not SET, which is refused when memory is full.
+        redis.call('PEXPIRE', hold_key, lease_ms)
     end
 end

@@ -12,11 +12,12 @@ for a = 2, #ARGV, 2 do
     local lock, field, hold_keys = KEYS[k], ARGV[a], tonumber(ARGV[a + 1])
     local held = redis.pcall('HEXISTS', lock, field)
     if held == 1 then
-        for i = k + 1, k + hold_keys do
-            keep_hold(lock, KEYS[i], lease_ms)
-        end
-        if hold_keys == 0 and redis.call('PTTL', lock) < tonumber(lease_ms) then
+        -- The hash comes first: this is allowed when memory is full, and once something was written the rest is too.
+        if redis.call('PTTL', lock) < tonumber(lease_ms) then
             redis.call('PEXPIRE', lock, lease_ms)
+        end
+        for i = k + 1, k + hold_keys do
+            keep_hold_key(KEYS[i], lease_ms)
         end
         results[#results + 1] = 1
     else

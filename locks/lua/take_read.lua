@@ -18,9 +18,7 @@ local function take_read(lock, hold_key, holder, count, lease_ms, writer)
     end
 
     -- The hold key comes first: if it may not be made, nothing was written.
-    if redis.call('PTTL', hold_key) < tonumber(lease_ms) then
-        redis.call('SET', hold_key, '1', 'PX', lease_ms)
-    end
+    keep_hold_key(hold_key, lease_ms)
     if not mode then
         redis.call('HSET', lock, 'mode', 'read')
     end

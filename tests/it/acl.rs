@@ -300,12 +300,16 @@ async fn a_user_who_may_not_subscribe_waits_by_asking() {
 }
 
 #[tokio::test]
-async fn a_refused_renewal_is_not_taken_for_a_clobbered_key() {
-    for denied in ["-hexists", "-pexpire", "-evalsha -eval"] {
+async fn a_refused_renewal_is_not_taken_for_a_clobbered_key_nor_for_a_success() {
+    let cases = ["-hexists", "-pexpire", "-evalsha -eval"].map(|denied| [("reentrant", denied), ("read", denied)]);
+    for (kind, denied) in cases.concat() {
         let server = fresh_server();
         let user = User::new(&server, "~* &* +@all");
         let locks = user.client(&server).watchdog_time(WATCHDOG).build().await.unwrap();
-        let lease = locks.reentrant("n").acquire().await.unwrap();
+        let lease = match kind {
+            "read" => locks.read_write("n").read().acquire().await.unwrap(),
+            _ => locks.reentrant("n").acquire().await.unwrap(),
+        };
         let mut states = lease.state();
         user.change(&server, denied);
         let at_risk = states.wait_for(|state| matches!(state, LeaseState::AtRisk { .. }));

@@ -188,6 +188,21 @@ async fn renewal_keeps_the_hash_and_every_own_hold_key_alive() {
 }
 
 #[tokio::test]
+async fn holds_are_renewed_while_memory_is_full() {
+    let server = fresh_server();
+    let locks = client(&server).await;
+    let read = locks.read_write("a").read().acquire().await.unwrap();
+    let again = read.reenter().await.unwrap();
+    let plain = locks.reentrant("b").acquire().await.unwrap();
+    let full = |bytes: &str| query::<()>(&server, redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(bytes));
+    full("1");
+    tokio::time::sleep(2 * WATCHDOG).await;
+    assert!(read.is_valid() && again.is_valid() && plain.is_valid());
+    assert_eq!(keys(&server).len(), 4, "two hashes and two hold keys");
+    full("0");
+}
+
+#[tokio::test]
 async fn a_reader_that_died_is_kept_alive_by_nobody() {
     // G32: the dead reader is a foreign one whose lease ends; the living one is renewed all the while.
     let server = fresh_server();
