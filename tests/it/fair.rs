@@ -2,7 +2,7 @@
 
 mod dead;
 mod mixed;
-mod queue;
+pub(crate) mod queue;
 
 use std::future::IntoFuture;
 use std::sync::{Arc, Mutex};

@@ -3,6 +3,7 @@
 //! Where a JDK and Maven are missing these tests say that they did not run; with `CI` set they fail instead.
 
 mod alternating;
+mod fair;
 mod killed;
 mod peer;
 mod stage;
@@ -11,12 +12,12 @@ use std::time::Duration;
 
 use leasehold::{AcquireError, LostReason, ReleaseError, Released};
 use serde_json::{Value, json};
-use tests::{LONG, channels, eventually_async, holders, pttl, query};
+use tests::{LONG, channels, eventually_async, holders, keys, pttl, query};
 
 use stage::{MINUTE, Stage};
 
 /// The kind that holds, and the kind that waits for it.
-const PAIRS: [(&str, &str); 7] = [
+const PAIRS: [(&str, &str); 9] = [
     ("reentrant", "reentrant"),
     ("fenced", "fenced"),
     ("write", "write"),
@@ -24,10 +25,13 @@ const PAIRS: [(&str, &str); 7] = [
     ("read", "write"),
     ("multi", "multi"),
     ("multi", "reentrant"),
+    ("spin", "spin"),
+    // Its waiters ask once a second, so it is the last wherever calls of scripts are counted.
+    ("fair", "fair"),
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_hand_over_comes_by_message() {
+async fn every_hand_over_comes_by_message_and_that_of_a_spin_lock_by_asking() {
     let Some(stage) = Stage::new().await else { return };
     for (holding, waiting) in PAIRS {
         let name = format!("{holding}-{waiting}");
@@ -35,6 +39,7 @@ async fn every_hand_over_comes_by_message() {
         let lock = stage.peer.open(waiting, &name);
         let theirs = stage.they_wait(1, &lock, &name).await;
         assert!(pttl(&stage.server, &name) > TWO_THIRDS && theirs.is_blocked());
+        assert_eq!(channels(&stage.server).is_empty(), waiting == "spin", "{name}");
         lease.release().await.unwrap();
         let granted = theirs.within(LONG).unwrap_or_else(|| panic!("ours to theirs, {name}"));
         assert_eq!(granted, Ok(Value::Null), "{name}");
@@ -48,10 +53,12 @@ async fn every_hand_over_comes_by_message() {
             .unwrap();
         let ours = stage.waits(waiting, &name).await;
         assert!(pttl(&stage.server, &name) > TWO_THIRDS && !ours.is_finished());
+        assert_eq!(channels(&stage.server).is_empty(), waiting == "spin", "{name}");
         stage.peer.call("unlock", &lock).unwrap();
         let lease = tokio::time::timeout(LONG, ours).await;
         let lease = lease.unwrap_or_else(|_| panic!("theirs to ours, {name}")).unwrap();
         assert_eq!(lease.release().await.unwrap(), Released::Fully);
+        eventually_async(LONG, || channels(&stage.server).is_empty()).await;
     }
 }
 
@@ -100,7 +107,7 @@ async fn readers_of_both_sides_hold_together() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_of_what_the_other_side_holds_is_refused_and_changes_nothing() {
     let Some(stage) = Stage::new().await else { return };
-    for kind in ["reentrant", "fenced", "write", "read"] {
+    for kind in ["reentrant", "fenced", "write", "read", "spin", "fair"] {
         let lock = stage.peer.open(kind, kind);
         let lease = stage.ours(kind, kind).lease_time(MINUTE).await.unwrap();
         let before = holders(&stage.server, kind);
@@ -177,7 +184,7 @@ async fn a_forced_release_of_readers_reaches_a_writer_of_redisson_that_is_about_
     for round in 0..ROUNDS {
         stage.peer.begin(1, "lock", &read, lease()).wait().unwrap();
         let theirs = stage.peer.begin(2, "lock", &write, lease());
-        stage.hears("n").await;
+        stage.hears("write", "n").await;
         // It attempts once more and goes to sleep; this comes before, between or after.
         tokio::time::sleep(Duration::from_micros(fastrand::u64(..1_500))).await;
         assert!(stage.locks.admin().force_release("n").await.unwrap());
@@ -197,12 +204,12 @@ async fn a_waiter_whose_limit_is_over_leaves_the_other_side_alone() {
         let name = format!("{holding}-{waiting}");
         let lock = stage.peer.open(waiting, &name);
         let lease = stage.ours(holding, &name).lease_time(MINUTE).await.unwrap();
-        let before = holders(&stage.server, &name);
+        let before = (holders(&stage.server, &name), keys(&stage.server));
         let theirs = stage
             .peer
             .begin(1, "tryLock", &lock, json!({"wait_ms": 300, "lease_ms": 10_000}));
         assert_eq!(theirs.wait(), Ok(json!(false)), "{name}");
-        assert_eq!(holders(&stage.server, &name), before);
+        assert_eq!((holders(&stage.server, &name), keys(&stage.server)), before);
         lease.release().await.unwrap();
 
         let lock = stage.peer.open(holding, &name);
@@ -211,11 +218,11 @@ async fn a_waiter_whose_limit_is_over_leaves_the_other_side_alone() {
             .begin(1, "lock", &lock, json!({"lease_ms": 60_000}))
             .wait()
             .unwrap();
-        let before = holders(&stage.server, &name);
+        let before = (holders(&stage.server, &name), keys(&stage.server));
         let limit = Duration::from_millis(300);
         let refused = stage.ours(waiting, &name).wait_limit(limit).await.unwrap_err();
         assert!(matches!(refused, AcquireError::WaitLimit { .. }), "{name}: {refused}");
-        assert_eq!(holders(&stage.server, &name), before);
+        assert_eq!((holders(&stage.server, &name), keys(&stage.server)), before);
         stage.peer.call("unlock", &lock).unwrap();
         eventually_async(LONG, || {
             !channels(&stage.server).iter().any(|channel| channel.contains(&name))

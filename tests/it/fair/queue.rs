@@ -12,24 +12,24 @@ pub(super) const QUEUE: &str = "redisson_lock_queue:{n}";
 pub(super) const SCORES: &str = "redisson_lock_timeout:{n}";
 
 /// The ids in the queue of `n`, the first in front.
-pub(super) fn queue(server: &RedisServer) -> Vec<String> {
+pub(crate) fn queue(server: &RedisServer) -> Vec<String> {
     query(server, redis::cmd("LRANGE").arg(QUEUE).arg(0).arg(-1))
 }
 
 /// The score of each waiter of `n`, in milliseconds since 1970.
-pub(super) fn scores(server: &RedisServer) -> HashMap<String, f64> {
+pub(crate) fn scores(server: &RedisServer) -> HashMap<String, f64> {
     query(
         server,
         redis::cmd("ZRANGE").arg(SCORES).arg(0).arg(-1).arg("WITHSCORES"),
     )
 }
 
-pub(super) fn score(server: &RedisServer, id: &str) -> f64 {
+pub(crate) fn score(server: &RedisServer, id: &str) -> f64 {
     scores(server)[id]
 }
 
 /// Redis' time in milliseconds since 1970.
-pub(super) fn now_ms(server: &RedisServer) -> f64 {
+pub(crate) fn now_ms(server: &RedisServer) -> f64 {
     let (seconds, micros): (f64, f64) = query(server, &redis::cmd("TIME"));
     seconds * 1e3 + (micros / 1e3).floor()
 }
@@ -44,7 +44,7 @@ pub(super) fn about(value: f64, expected: f64) {
 }
 
 /// Starts an acquire and waits until it stands in the queue, as the last.
-pub(super) async fn queued(server: &RedisServer, acquire: Acquire) -> (JoinHandle<Lease>, String) {
+pub(crate) async fn queued(server: &RedisServer, acquire: Acquire) -> (JoinHandle<Lease>, String) {
     let before = queue(server);
     let waiting = tokio::spawn(async move { acquire.await.unwrap() });
     eventually_async(LONG, || queue(server).len() > before.len()).await;
@@ -54,7 +54,7 @@ pub(super) async fn queued(server: &RedisServer, acquire: Acquire) -> (JoinHandl
 }
 
 /// The lease of an acquire whose turn has come.
-pub(super) async fn granted(waiting: JoinHandle<Lease>) -> Lease {
+pub(crate) async fn granted(waiting: JoinHandle<Lease>) -> Lease {
     tokio::time::timeout(LONG, waiting)
         .await
         .expect("its turn comes")

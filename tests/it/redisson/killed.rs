@@ -2,7 +2,8 @@
 
 use std::future::IntoFuture;
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use leasehold::{Locks, Released};
 use serde_json::{Value, json};
@@ -50,26 +51,8 @@ async fn when_a_waiting_redisson_is_killed_the_lock_goes_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_our_process_is_killed_its_locks_are_redissons_after_their_lease() {
     let Some(stage) = Stage::new().await else { return };
-    let mut held = String::new();
-    for (holding, waiting) in PAIRS {
-        held += &format!("{holding} {holding}-{waiting},");
-    }
-    let mut process = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "redisson::killed::a_process_that_holds_until_it_is_killed",
-            "--ignored",
-            "--nocapture",
-        ])
-        .env(HELD, held)
-        .env(URL, stage.server.url())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-    assert!(lines.map_while(Result::ok).any(|line| line == "all held"));
+    let held = PAIRS.map(|(holding, waiting)| (holding, format!("{holding}-{waiting}")));
+    let process = OurProcess::start(&stage, &held, &[]);
     let mut waiters = Vec::new();
     for (n, (holding, waiting)) in (1..).zip(PAIRS) {
         let name = format!("{holding}-{waiting}");
@@ -79,32 +62,82 @@ async fn when_our_process_is_killed_its_locks_are_redissons_after_their_lease() 
     }
     tokio::time::sleep(2 * WATCHDOG).await;
     assert!(waiters.iter().all(|(_, _, theirs)| theirs.is_blocked()));
-    process.kill().unwrap();
-    process.wait().unwrap();
+    process.kill();
     for (n, lock, theirs) in waiters {
         assert_eq!(theirs.wait(), Ok(Value::Null), "{lock}");
         stage.peer.begin(n, "unlock", &lock, json!({})).wait().unwrap();
     }
 }
 
-/// Not a test: the other process of [`when_our_process_is_killed_its_locks_are_redissons_after_their_lease`].
+/// A process of ours that holds some locks and waits for others until it is killed.
+pub(super) struct OurProcess(Child);
+
+impl OurProcess {
+    /// Starts it; what it is to hold it holds then.
+    pub(super) fn start(stage: &Stage, held: &[(&str, String)], waited_for: &[(&str, String)]) -> Self {
+        let list = |locks: &[(&str, String)]| {
+            let locks = locks.iter().map(|(kind, name)| format!("{kind} {name},"));
+            locks.collect::<String>()
+        };
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "redisson::killed::a_process_that_holds_and_waits_until_it_is_killed",
+                "--ignored",
+                "--nocapture",
+            ])
+            .env(HELD, list(held))
+            .env(WAITED_FOR, list(waited_for))
+            .env(URL, stage.server.url())
+            .env(FAIR_WAIT, stage.fair_wait.as_millis().to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        assert!(lines.map_while(Result::ok).any(|line| line == "all held"));
+        OurProcess(process)
+    }
+
+    /// Ends it as a crash does (SIGKILL).
+    pub(super) fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// Not a test: what [`OurProcess`] runs.
 #[tokio::test]
-#[ignore = "run by another test"]
-async fn a_process_that_holds_until_it_is_killed() {
-    let (Ok(url), Ok(held)) = (std::env::var(URL), std::env::var(HELD)) else {
+#[ignore = "run by other tests"]
+async fn a_process_that_holds_and_waits_until_it_is_killed() {
+    let given = |name| std::env::var(name).ok();
+    let (Some(url), Some(held), Some(waited_for)) = (given(URL), given(HELD), given(WAITED_FOR)) else {
         return;
     };
+    let fair_wait = given(FAIR_WAIT).unwrap().parse().unwrap();
     let settings = Locks::builder().standalone(&url).watchdog_time(WATCHDOG);
+    let settings = settings.fair_wait_time(Duration::from_millis(fair_wait));
     let locks = settings.build().await.unwrap();
+    let listed = |list: &str| -> Vec<_> {
+        let locks = list.split(',').filter_map(|lock| lock.split_once(' '));
+        locks.map(|(kind, name)| (kind.to_owned(), name.to_owned())).collect()
+    };
     let mut leases = Vec::new();
-    for (kind, name) in held.split(',').filter_map(|lock| lock.split_once(' ')) {
-        leases.push(ours(&locks, kind, name).await.unwrap());
+    for (kind, name) in listed(&held) {
+        leases.push(ours(&locks, &kind, &name).await.unwrap());
+    }
+    for (kind, name) in listed(&waited_for) {
+        tokio::spawn(ours(&locks, &kind, &name).into_future());
     }
     println!("\nall held");
     // Ends with the test at the latest, which holds the other end.
-    let _ = std::io::stdin().read(&mut [0]);
+    let end = tokio::task::spawn_blocking(|| std::io::stdin().read(&mut [0]));
+    let _ = end.await;
     std::process::exit(0);
 }
 
 const HELD: &str = "TESTS_REDISSON_HELD";
+const WAITED_FOR: &str = "TESTS_REDISSON_WAITED_FOR";
 const URL: &str = "TESTS_REDISSON_URL";
+const FAIR_WAIT: &str = "TESTS_REDISSON_FAIR_WAIT";

@@ -59,7 +59,7 @@ pub(super) fn build() -> &'static Result<(), String> {
 
 impl Peer {
     /// Starts a client of the server at this address; blocks for some seconds.
-    pub(super) fn start(url: &str, watchdog: Duration) -> Self {
+    pub(super) fn start(url: &str, watchdog: Duration, fair_wait: Duration) -> Self {
         let mut process = Command::new(script())
             .arg(url)
             .stdin(Stdio::piped())
@@ -85,10 +85,11 @@ impl Peer {
             waiting,
             next: AtomicU64::new(1),
         };
-        let watchdog_ms = u64::try_from(watchdog.as_millis()).expect("small");
-        peer.order(json!({"op": "connect", "redis": url, "watchdog_ms": watchdog_ms}))
-            .wait()
-            .expect("it connects");
+        let ms = |time: Duration| u64::try_from(time.as_millis()).expect("small");
+        let settings = json!({
+            "op": "connect", "redis": url, "watchdog_ms": ms(watchdog), "fair_wait_ms": ms(fair_wait),
+        });
+        peer.order(settings).wait().expect("it connects");
         peer
     }
 

@@ -6,7 +6,7 @@ use leasehold::{Acquire, AcquireError, Lease, Locks};
 use leasehold_bench::proxy::{Leg, Proxy};
 use leasehold_bench::servers::RedisServer;
 use serde_json::json;
-use tests::{LONG, WATCHDOG, channels, client, eventually_async, fresh_server, script_calls};
+use tests::{LONG, WATCHDOG, channels, eventually_async, fresh_server, script_calls, settings};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::peer::{self, Peer, Pending};
@@ -15,6 +15,7 @@ use super::peer::{self, Peer, Pending};
 pub(super) struct Stage {
     pub(super) peer: Peer,
     pub(super) locks: Locks,
+    pub(super) fair_wait: Duration,
     _leg: Leg,
     _proxy: Proxy,
     pub(super) server: RedisServer,
@@ -24,6 +25,11 @@ pub(super) struct Stage {
 impl Stage {
     /// `None` if a Redisson cannot be had here.
     pub(super) async fn new() -> Option<Self> {
+        Self::with_fair_wait(5 * MINUTE).await
+    }
+
+    /// The same with another wait time for the waiters of fair locks, on both sides.
+    pub(super) async fn with_fair_wait(fair_wait: Duration) -> Option<Self> {
         if let Err(reason) = peer::build() {
             let is_ci = std::env::var_os("CI").is_some_and(|ci| !ci.is_empty());
             assert!(!is_ci, "tests against Redisson have to run in CI: {reason}");
@@ -36,10 +42,11 @@ impl Stage {
         let proxy = Proxy::start(&server).unwrap();
         let leg = proxy.leg().unwrap();
         let url = leg.url();
-        let peer = tokio::task::spawn_blocking(move || Peer::start(&url, WATCHDOG));
+        let peer = tokio::task::spawn_blocking(move || Peer::start(&url, WATCHDOG, fair_wait));
         Some(Stage {
             peer: peer.await.unwrap(),
-            locks: client(&server).await,
+            locks: settings(&server).fair_wait_time(fair_wait).build().await.unwrap(),
+            fair_wait,
             _leg: leg,
             _proxy: proxy,
             server,
@@ -72,7 +79,7 @@ impl Stage {
         let calls = script_calls(&self.server);
         let acquire = self.ours(kind, name).lease_time(MINUTE);
         let waiting = tokio::spawn(async move { acquire.await.unwrap() });
-        self.hears(name).await;
+        self.hears(kind, name).await;
         eventually_async(LONG, || script_calls(&self.server) >= calls + 2).await;
         waiting
     }
@@ -82,7 +89,8 @@ impl Stage {
         let calls = script_calls(&self.server);
         let lease = json!({"lease_ms": 60_000});
         let waiting = self.peer.begin(thread, "lock", lock, lease);
-        self.hears(name).await;
+        let (kind, _) = lock.split_once(' ').unwrap();
+        self.hears(kind, name).await;
         eventually_async(LONG, || script_calls(&self.server) >= calls + 2).await;
         // From its last attempt to its sleep Redisson is deaf to the message `1` of a writer's release, and nothing tells when it
         // sleeps. It would come when the time is over that it was told.
@@ -90,10 +98,10 @@ impl Stage {
         waiting
     }
 
-    /// Waits until somebody listens for a release of this name.
-    pub(super) async fn hears(&self, name: &str) {
+    /// Waits until somebody listens for a release of this name; who waits for a spin lock never does.
+    pub(super) async fn hears(&self, kind: &str, name: &str) {
         eventually_async(LONG, || {
-            channels(&self.server).iter().any(|channel| channel.contains(name))
+            kind == "spin" || channels(&self.server).iter().any(|channel| channel.contains(name))
         })
         .await;
     }
@@ -104,6 +112,8 @@ pub(super) fn ours(locks: &Locks, kind: &str, name: &str) -> Acquire {
     match kind {
         "reentrant" => locks.reentrant(name).acquire(),
         "fenced" => locks.fenced(name).acquire(),
+        "fair" => locks.fair(name).acquire(),
+        "spin" => locks.spin(name).acquire(),
         "read" => locks.read_write(name).read().acquire(),
         "write" => locks.read_write(name).write().acquire(),
         "multi" => locks.multi([name, &format!("{name}-too")]).acquire(),
