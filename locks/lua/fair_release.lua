@@ -24,8 +24,7 @@ end
 if held then
     redis.call('DEL', lock)
 else
-    -- A write that changes nothing: a node that must not write (a replica that lags) refuses it instead of answering "nothing".
-    redis.call('HDEL', lock, holder)
+    gone(lock, holder)
 end
 local left = not held and count == 0 and leave(queue, scores, holder)
 if not held and not (left and redis.call('EXISTS', lock) == 0) then

@@ -11,9 +11,7 @@ local holder, count, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
 local held = tonumber(redis.call('HGET', lock, holder))
 if not held then
-    -- A write that changes nothing: a node that must not write (a replica that lags) refuses it instead of answering "nothing".
-    redis.call('HDEL', lock, holder)
-    return {-1, 0}
+    return gone(lock, holder)
 end
 if count > 0 then
     if held > count then

@@ -1,19 +1,6 @@
 -- take: a fragment, joined in front of the acquire scripts of locks that are a hash with one holder. Never run by itself.
 -- Takes the lock, or raises the hold to the count told. Returns {1, hold count}, {0, retry after ms} or {-1, 0}.
 
--- A write that changes nothing: a node that must not write (a replica that lags) refuses it instead of answering "gone".
-local function gone(lock, holder)
-    redis.call('HDEL', lock, holder)
-    return {-1, 0}
-end
-
--- Takes a new hold back by whatever the user may do: a lock without an end would block everybody for ever.
-local function undo(lock, holder)
-    if redis.pcall('DEL', lock) ~= 1 then
-        redis.pcall('HDEL', lock, holder)
-    end
-end
-
 local function take(lock, holder, count, lease_ms)
     local ttl = redis.call('PTTL', lock)
     if ttl == -2 then

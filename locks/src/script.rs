@@ -166,47 +166,47 @@ macro_rules! catalog {
 // Names in brackets are the fragments that are joined in front.
 catalog! {
     /// Takes a reentrant lock or raises its hold.
-    REENTRANT_ACQUIRE: Script<1, 3> = ["take"] "reentrant_acquire";
+    REENTRANT_ACQUIRE: Script<1, 3> = ["hold", "take"] "reentrant_acquire";
     /// Lowers a reentrant lock's hold, to nothing if told so.
-    REENTRANT_RELEASE: Script<1, 3> = "reentrant_release";
+    REENTRANT_RELEASE: Script<1, 3> = ["hold"] "reentrant_release";
     /// Takes a fenced lock or raises its hold.
-    FENCED_ACQUIRE: Script<2, 3> = ["take", "fencing"] "fenced_acquire";
+    FENCED_ACQUIRE: Script<2, 3> = ["hold", "take", "fencing"] "fenced_acquire";
     /// Passes a reentrant lock on to another holder.
-    HAND_OVER: Script<1, 3> = ["take", "pass"] "hand_over";
+    HAND_OVER: Script<1, 3> = ["hold", "take", "pass"] "hand_over";
     /// Passes a fenced lock on to another holder.
-    FENCED_HAND_OVER: Script<2, 3> = ["take", "pass", "fencing"] "fenced_hand_over";
+    FENCED_HAND_OVER: Script<2, 3> = ["hold", "take", "pass", "fencing"] "fenced_hand_over";
     /// Takes a fair lock, raises its hold or queues for it.
-    FAIR_ACQUIRE: Script<3, 5> = ["take", "fair_queue"] "fair_acquire";
+    FAIR_ACQUIRE: Script<3, 5> = ["hold", "take", "fair_queue"] "fair_acquire";
     /// Lowers a fair lock's hold, to nothing if told so, and leaves its queue.
-    FAIR_RELEASE: Script<3, 3> = ["fair_queue"] "fair_release";
+    FAIR_RELEASE: Script<3, 3> = ["hold", "fair_queue"] "fair_release";
     /// Wakes the first waiter of a fair lock that is free.
     FAIR_WAKE: Script<3, 1> = ["fair_queue"] "fair_wake";
     /// Tells who waits for a fair lock.
     WAITERS: Script<2, 0> = ["fair_queue"] "waiters";
     /// Takes a read hold or raises it.
-    READ_ACQUIRE: Script<2, 4> = ["read_write", "take_read"] "read_acquire";
+    READ_ACQUIRE: Script<2, 4> = ["hold", "read_write", "take_read"] "read_acquire";
     /// Takes a read hold unless a writer waits.
-    YIELDING_READ_ACQUIRE: Script<3, 4> = ["read_write", "take_read", "writers"] "yielding_read_acquire";
+    YIELDING_READ_ACQUIRE: Script<3, 4> = ["hold", "read_write", "take_read", "writers"] "yielding_read_acquire";
     /// Lowers a read hold, to nothing if told so.
-    READ_RELEASE: Script<2, 3> = ["read_write"] "read_release";
+    READ_RELEASE: Script<2, 3> = ["hold", "read_write"] "read_release";
     /// Takes a write hold or raises it.
-    WRITE_ACQUIRE: Script<1, 3> = ["read_write", "take_write"] "write_acquire";
+    WRITE_ACQUIRE: Script<1, 3> = ["hold", "read_write", "take_write"] "write_acquire";
     /// Passes a write hold on to another holder.
-    WRITE_HAND_OVER: Script<1, 3> = ["read_write", "take_write"] "write_hand_over";
+    WRITE_HAND_OVER: Script<1, 3> = ["hold", "read_write", "take_write"] "write_hand_over";
     /// Lowers a write hold, to nothing if told so.
-    WRITE_RELEASE: Script<1, 3> = ["read_write", "give_write"] "write_release";
+    WRITE_RELEASE: Script<1, 3> = ["hold", "read_write", "give_write"] "write_release";
     /// Takes a write hold or raises it, and lets readers know of a writer that waits.
-    FIRST_WRITE_ACQUIRE: Script<2, 4> = ["read_write", "take_write", "writers"] "first_write_acquire";
+    FIRST_WRITE_ACQUIRE: Script<2, 4> = ["hold", "read_write", "take_write", "writers"] "first_write_acquire";
     /// Passes such a write hold on to another holder.
-    FIRST_WRITE_HAND_OVER: Script<2, 3> = ["read_write", "take_write"] "first_write_hand_over";
+    FIRST_WRITE_HAND_OVER: Script<2, 3> = ["hold", "read_write", "take_write"] "first_write_hand_over";
     /// Lowers such a write hold, or takes back the notice of a writer that leaves.
-    FIRST_WRITE_RELEASE: Script<2, 3> = ["read_write", "give_write", "writers"] "first_write_release";
+    FIRST_WRITE_RELEASE: Script<2, 3> = ["hold", "read_write", "give_write", "writers"] "first_write_release";
     /// Takes several locks or raises the hold on all of them.
-    MULTI_ACQUIRE: BatchScript<0, 3> = ["take", "take_all"] "multi_acquire";
+    MULTI_ACQUIRE: BatchScript<0, 3> = ["hold", "take", "take_all"] "multi_acquire";
     /// Passes several locks on to another holder.
-    MULTI_HAND_OVER: BatchScript<0, 3> = ["take", "take_all"] "multi_hand_over";
+    MULTI_HAND_OVER: BatchScript<0, 3> = ["hold", "take", "take_all"] "multi_hand_over";
     /// Lowers the hold on several locks, to nothing if told so.
-    MULTI_RELEASE: BatchScript<0, 2> = ["take"] "multi_release";
+    MULTI_RELEASE: BatchScript<0, 2> = ["hold"] "multi_release";
     /// Keeps holds alive.
     RENEW: BatchScript<0, 1> = ["read_write"] "renew";
     /// Refuses an older fencing token.

@@ -13,7 +13,7 @@ use tests::messages::Messages;
 use tests::switchboard::Switchboard;
 use tests::{
     LONG, WATCHDOG, channels, client, direct, eventually_async, fresh_server, holders, is_idle, keys, pttl, query,
-    renewed_or_lost,
+    renewed_or_lost, scripts,
 };
 
 #[test]
@@ -648,10 +648,7 @@ impl<'a> Raw<'a> {
 
     fn acquire(&self, holder: &str, count: u32, lease_ms: i64) -> Vec<i64> {
         let mut eval = redis::cmd("EVAL");
-        eval.arg(concat!(
-            include_str!("../../locks/lua/take.lua"),
-            include_str!("../../locks/lua/reentrant_acquire.lua")
-        ));
+        eval.arg(scripts::REENTRANT_ACQUIRE);
         query(
             self.server,
             eval.arg(1).arg(self.name).arg(holder).arg(count).arg(lease_ms),
@@ -661,7 +658,7 @@ impl<'a> Raw<'a> {
     fn release(&self, holder: &str, count: u32) -> Vec<i64> {
         let channel = format!("redisson_lock__channel:{{{}}}", self.name);
         let mut eval = redis::cmd("EVAL");
-        eval.arg(include_str!("../../locks/lua/reentrant_release.lua"));
+        eval.arg(scripts::REENTRANT_RELEASE);
         query(
             self.server,
             eval.arg(1).arg(self.name).arg(holder).arg(count).arg(channel),
@@ -670,10 +667,7 @@ impl<'a> Raw<'a> {
 
     fn renew(&self, holder: &str, lease_ms: i64) -> Vec<i64> {
         let mut eval = redis::cmd("EVAL");
-        eval.arg(concat!(
-            include_str!("../../locks/lua/read_write.lua"),
-            include_str!("../../locks/lua/renew.lua")
-        ));
+        eval.arg(scripts::RENEW);
         query(self.server, eval.arg(1).arg(self.name).arg(lease_ms).arg(holder).arg(0))
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use leasehold::{AcquireOptions, Lease, LockKind, Lockable, Locks, ReleaseError, Released};
 use leasehold_bench::proxy::{Leg, Mode, Proxy};
 use leasehold_bench::servers::RedisServer;
+use tests::scripts::HAND_OVER;
 use tests::{
     LONG, client, eventually_async, fresh_server, holders, is_idle, keys, pttl, query, script_calls, settings,
 };
@@ -365,11 +366,7 @@ fn a_hand_over_that_runs_late_or_twice_touches_nothing_of_what_came_later() {
     let server = fresh_server();
     let hand_over = |from: &str, to: &str, lease_ms: u64| -> Vec<i64> {
         let mut eval = redis::cmd("EVAL");
-        eval.arg(concat!(
-            include_str!("../../locks/lua/take.lua"),
-            include_str!("../../locks/lua/pass.lua"),
-            include_str!("../../locks/lua/hand_over.lua")
-        ));
+        eval.arg(HAND_OVER);
         query(&server, eval.arg(1).arg("n").arg(from).arg(to).arg(lease_ms))
     };
     let hold = |id: &str| query::<()>(&server, redis::cmd("HSET").arg("n").arg(id).arg(1));

@@ -3,6 +3,7 @@
 pub mod heard;
 pub mod lockbench;
 pub mod messages;
+pub mod scripts;
 pub mod switchboard;
 
 use std::thread;

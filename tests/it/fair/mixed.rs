@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use leasehold_bench::servers::RedisServer;
 use tests::messages::Messages;
+use tests::scripts::{FAIR_ACQUIRE, FAIR_RELEASE};
 use tests::{client, eventually_async, fresh_server, holders, keys, query};
 
 use super::queue::{Plain, QUEUE, SCORES, about, channel, granted, now_ms, queue, queued, score, scores};
@@ -107,15 +108,6 @@ fn late(server: &RedisServer, script: &str, args: &[&str]) -> Vec<i64> {
 }
 
 const STEM: &str = "redisson_lock__channel:{n}:";
-const RELEASE: &str = concat!(
-    include_str!("../../../locks/lua/fair_queue.lua"),
-    include_str!("../../../locks/lua/fair_release.lua")
-);
-const ACQUIRE: &str = concat!(
-    include_str!("../../../locks/lua/take.lua"),
-    include_str!("../../../locks/lua/fair_queue.lua"),
-    include_str!("../../../locks/lua/fair_acquire.lua")
-);
 
 // G38
 #[tokio::test]
@@ -130,7 +122,7 @@ async fn a_release_that_runs_again_harms_neither_the_next_holder_nor_the_queue()
     let lease = granted(second).await;
     let (before, messages) = (scores(&server), Messages::listen(&server));
     for count in ["0", "1"] {
-        assert_eq!(late(&server, RELEASE, &[&first_id, count, STEM]), [-1, 0]);
+        assert_eq!(late(&server, FAIR_RELEASE, &[&first_id, count, STEM]), [-1, 0]);
     }
     assert_eq!(holders(&server, "n"), [(second_id, "1".to_owned())]);
     assert_eq!(scores(&server), before);
@@ -146,13 +138,13 @@ async fn an_acquire_that_runs_again_changes_nothing() {
     let locks = client(&server).await;
     let lease = hold(&locks).await;
     let holder = lease.holder().to_string();
-    assert_eq!(late(&server, ACQUIRE, &[&holder, "1", "1000", "1", STEM]), [1, 1]);
+    assert_eq!(late(&server, FAIR_ACQUIRE, &[&holder, "1", "1000", "1", STEM]), [1, 1]);
     assert!(tests::pttl(&server, "n") > 40_000, "nothing is shortened");
     assert_eq!(keys(&server), ["n"]);
     let (waiting, id) = queued(&server, locks.fair("n").acquire().lease_time(MINUTE)).await;
     let before = scores(&server);
     for _ in 0..3 {
-        let reply = late(&server, ACQUIRE, &[&id, "1", "60000", "1", STEM]);
+        let reply = late(&server, FAIR_ACQUIRE, &[&id, "1", "60000", "1", STEM]);
         let [0, 1..=1_000, 1] = reply[..] else {
             panic!("busy, asked again within a second, first in the queue: {reply:?}");
         };
@@ -160,7 +152,10 @@ async fn an_acquire_that_runs_again_changes_nothing() {
     assert_eq!(scores(&server), before);
     assert_eq!(queue(&server), std::slice::from_ref(&id));
     // A re-entry whose hold is gone creates nothing, and takes no place.
-    assert_eq!(late(&server, ACQUIRE, &["x:g1000:9", "2", "60000", "1", STEM]), [-1, 0]);
+    assert_eq!(
+        late(&server, FAIR_ACQUIRE, &["x:g1000:9", "2", "60000", "1", STEM]),
+        [-1, 0]
+    );
     assert_eq!(queue(&server), [id]);
     lease.release().await.unwrap();
     granted(waiting).await.release().await.unwrap();
