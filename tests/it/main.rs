@@ -21,6 +21,7 @@ mod races; // two steps that cross, and what stays behind when somebody leaves
 mod read_write; // many readers or one writer, each hold with a life of its own
 mod redisson; // a real Redisson and our library take turns on the same keys
 mod reentrant; // what the reentrant lock writes, reads and publishes
+mod renewal_faults; // every fault that a renewal can meet, and what holders are told when
 mod servers; // servers of our own end with their owner
 mod times; // lease times: what is given is what Redis keeps, nonsense is refused
 mod vectors; // what the jar wrote step by step, and that ours writes the same

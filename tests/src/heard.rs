@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use leasehold::{Event, EventKind, Observer};
+use leasehold::{Event, EventKind, HolderId, Observer};
 
 /// An observer that keeps every event. Clones hear the same.
 #[derive(Clone, Default)]
@@ -19,6 +19,12 @@ impl Heard {
     pub fn count(&self, wanted: impl Fn(&EventKind) -> bool) -> usize {
         let events = self.0.lock().expect("never poisoned");
         events.iter().filter(|event| wanted(&event.kind)).count()
+    }
+
+    /// What happened to one hold.
+    pub fn of(&self, holder: &HolderId) -> Vec<Event> {
+        let events = self.0.lock().expect("never poisoned");
+        events.iter().filter(|event| event.holder == *holder).cloned().collect()
     }
 
     /// How many renewals succeeded.
