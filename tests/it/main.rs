@@ -4,6 +4,7 @@ mod acl; // what a user may not do is told, harms nobody and leaves nothing behi
 mod admin; // what operators do: lists, and a sweep that touches no lock that lives
 mod cancel; // a future dropped at any await leaves nothing behind
 mod contract; // what every lock must do, run for each kind
+mod every_kind; // what befell renewals and tables elsewhere, with every kind
 mod fair; // the queue of the fair lock: order, dead waiters, mixed with Redisson's
 mod faults; // each fault takes effect, tells when, and heals
 mod fence_gate; // an older fencing token is refused where it matters

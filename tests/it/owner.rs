@@ -69,41 +69,6 @@ async fn two_acquires_of_one_owner_at_once_are_one_hold() {
 }
 
 #[tokio::test]
-async fn renewal_lives_no_longer_than_the_lease_however_its_task_ends() {
-    // G43: a panic, a lock that outlives its lease, an abort.
-    let server = fresh_server();
-    let locks = client(&server).await;
-    let lock = locks.reentrant("n");
-    for way in ["panic", "return", "abort"] {
-        let task = tokio::spawn({
-            let lock = lock.clone();
-            async move {
-                let lease = lock.acquire().await.unwrap();
-                match way {
-                    "panic" => panic!("the holder's own fault"),
-                    "return" => drop(lease),
-                    _ => {
-                        std::future::pending::<()>().await;
-                        drop(lease);
-                    }
-                }
-            }
-        });
-        if way == "abort" {
-            eventually_async(LONG, || !keys(&server).is_empty()).await;
-            task.abort();
-        }
-        let _ = task.await;
-        let next = tokio::time::timeout(LONG, lock.acquire().into_future())
-            .await
-            .unwrap()
-            .unwrap();
-        next.release().await.unwrap();
-        eventually_async(LONG, || is_idle(&locks)).await;
-    }
-}
-
-#[tokio::test]
 async fn a_holder_that_overran_its_lease_cannot_harm_the_next_one() {
     // G44, G45
     let server = fresh_server();

@@ -143,3 +143,36 @@ impl Backoff {
 /// Between attempts while Redis does not answer.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_that_begin_at_one_instant_do_not_ask_at_one_instant() {
+        for seed in 0..100 {
+            fastrand::seed(seed);
+            let mut clients: Vec<(Duration, Backoff)> = (0..50)
+                .map(|_| {
+                    let pauses = Backoff::new(Duration::from_millis(1), Duration::from_millis(128));
+                    (Duration::ZERO, pauses)
+                })
+                .collect();
+            for round in 1..=100 {
+                let mut within_5_ms = std::collections::HashMap::new();
+                for (now, pauses) in &mut clients {
+                    let pause = pauses.next();
+                    assert!(!pause.is_zero() && pause <= Duration::from_millis(128), "round {round}");
+                    *now += pause;
+                    *within_5_ms.entry(now.as_millis() / 5).or_insert(0) += 1;
+                }
+                let most = *within_5_ms.values().max().unwrap();
+                // By then the pauses have reached their length.
+                assert!(
+                    round < 10 || most <= 20,
+                    "seed {seed}, round {round}: {most} of 50 at once"
+                );
+            }
+        }
+    }
+}
