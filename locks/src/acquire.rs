@@ -12,7 +12,7 @@ use patience::{Backoff, Patience};
 use crate::clock;
 use crate::error::{AcquireError, CallError};
 use crate::hold::Hold;
-use crate::lease::{Lease, LeaseState, LostReason};
+use crate::lease::{LeaseState, LostReason, Single};
 use crate::local_queue::Trouble;
 use crate::locks::Client;
 use crate::mode::{Attempt, Mode, Wake};
@@ -26,7 +26,7 @@ pub(crate) async fn acquire(
     client: Arc<Client>,
     mode: Arc<dyn Mode>,
     options: AcquireOptions,
-) -> Result<Lease, AcquireError> {
+) -> Result<Single, AcquireError> {
     let terms = check(&client, &*mode, options)?;
     let mut patience = Patience::new(&client, &*mode, terms.wait_limit);
     let place = place(&client, &*mode, &terms);
@@ -143,7 +143,7 @@ pub(crate) async fn try_acquire(
     client: Arc<Client>,
     mode: Arc<dyn Mode>,
     options: AcquireOptions,
-) -> Result<Option<Lease>, AcquireError> {
+) -> Result<Option<Single>, AcquireError> {
     let terms = check(&client, &*mode, options)?;
     try_acquire_on(client, mode, terms).await
 }
@@ -153,7 +153,7 @@ pub(crate) async fn try_acquire_on(
     client: Arc<Client>,
     mode: Arc<dyn Mode>,
     terms: Terms,
-) -> Result<Option<Lease>, AcquireError> {
+) -> Result<Option<Single>, AcquireError> {
     let mut patience = Patience::new(&client, &*mode, Some(Duration::ZERO));
     let place = place(&client, &*mode, &terms);
     refuse_reentry(place.as_deref(), &terms)?;
@@ -226,7 +226,7 @@ fn check(client: &Client, mode: &dyn Mode, options: AcquireOptions) -> Result<Te
 }
 
 /// Raises the count of a hold that the owner has already; `None` if its last lease was given back meanwhile.
-async fn reenter(hold: Arc<Hold>, terms: &Terms, patience: &mut Patience<'_>) -> Result<Option<Lease>, AcquireError> {
+async fn reenter(hold: Arc<Hold>, terms: &Terms, patience: &mut Patience<'_>) -> Result<Option<Single>, AcquireError> {
     let lost = |reason| AcquireError::Lost {
         name: hold.mode.name().to_string(),
         reason,

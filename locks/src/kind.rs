@@ -19,6 +19,8 @@ pub enum LockKind {
     Fenced,
     /// Several reentrant locks held as one, all or none.
     Multi,
+    /// A reentrant lock that is held while a majority of several independent masters holds it.
+    Quorum,
 }
 
 impl LockKind {
@@ -30,6 +32,7 @@ impl LockKind {
         LockKind::Spin,
         LockKind::Fenced,
         LockKind::Multi,
+        LockKind::Quorum,
     ];
 
     /// The name that configuration uses.
@@ -41,6 +44,7 @@ impl LockKind {
             LockKind::Spin => "spin",
             LockKind::Fenced => "fenced",
             LockKind::Multi => "multi",
+            LockKind::Quorum => "quorum",
         }
     }
 
@@ -53,6 +57,7 @@ impl LockKind {
             LockKind::Spin => "as reentrant, its waiters ask at intervals instead of subscribing",
             LockKind::Fenced => "as reentrant, with a fencing token that grows with every acquire",
             LockKind::Multi => "several reentrant locks held as one, all or none",
+            LockKind::Quorum => "a reentrant lock held while a majority of several independent masters holds it",
         }
     }
 }
@@ -95,7 +100,7 @@ mod tests {
         }
         let error = "fare".parse::<LockKind>().unwrap_err().to_string();
         assert!(
-            error.contains("reentrant, fair, read_write, spin, fenced, multi"),
+            error.contains("reentrant, fair, read_write, spin, fenced, multi, quorum"),
             "{error}"
         );
     }

@@ -1,26 +1,24 @@
 //! A lease: proof of holding, and all that its holder can ask of it.
 
+mod single;
+
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::acquire;
-use crate::clock::{self, Moment};
-use crate::error::{CallError, DowngradeError, ExtendError, Lost, ReleaseError};
-use crate::hold::Hold;
+pub(crate) use single::Single;
+
+use crate::clock::Moment;
+use crate::error::{DowngradeError, ExtendError, Lost, ReleaseError};
 use crate::keys::LockName;
 use crate::lock::Acquire;
-use crate::mode::nonsense;
-use crate::options::{Terms, whole_millis};
 use crate::owner::{HolderId, Owner};
-use crate::release::{Outcome, Release};
-use crate::renewal::{Answer, Event};
-use crate::watchdog;
+use crate::quorum::Majority;
+use crate::target::{Node, Target};
 
 /// What a lease is worth at present.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,60 +93,103 @@ pub enum Released {
 /// The lock is given back by [`release`](Self::release), or in the background when the lease is dropped. While it lives, the
 /// watchdog renews it (unless a lease time was given) and tells [`lost`](Self::lost) when it can no longer be trusted.
 ///
+/// A lease of a [`Quorum`](crate::Quorum) lock is the same over several masters: it is valid while the leases of a majority are.
+///
 /// A process that is frozen, or a Redis that loses its data, can still lead to two holders at once: what must not happen twice
 /// has to be guarded where it happens.
 #[must_use = "a lease that is dropped gives the lock back at once"]
 pub struct Lease {
-    hold: Arc<Hold>,
-    renewed: bool,
-    attempts: u32,
-    given_back: bool,
+    grip: Grip,
+}
+
+/// Where it is held.
+enum Grip {
+    Single(Single),
+    Majority(Majority),
+}
+
+impl From<Single> for Lease {
+    fn from(single: Single) -> Self {
+        Lease {
+            grip: Grip::Single(single),
+        }
+    }
+}
+
+impl From<Majority> for Lease {
+    fn from(majority: Majority) -> Self {
+        Lease {
+            grip: Grip::Majority(majority),
+        }
+    }
 }
 
 impl Lease {
-    pub(crate) fn new(hold: Arc<Hold>, renewed: bool, attempts: u32) -> Self {
-        Lease {
-            hold,
-            renewed,
-            attempts,
-            given_back: false,
+    /// The lock's name.
+    pub fn name(&self) -> &LockName {
+        match &self.grip {
+            Grip::Single(single) => single.name(),
+            Grip::Majority(majority) => majority.name(),
         }
     }
 
-    /// The lock's name.
-    pub fn name(&self) -> &LockName {
-        self.hold.mode.name()
-    }
-
-    /// Redis' name for this hold.
+    /// Redis' name for this hold; of a quorum lock the first of them, since each master has its own.
     pub fn holder(&self) -> &HolderId {
-        &self.hold.holder
+        match &self.grip {
+            Grip::Single(single) => &single.hold().holder,
+            Grip::Majority(majority) => majority.holder(),
+        }
     }
 
     /// Who holds: pass it to another acquire of the same lock to re-enter.
     pub fn owner(&self) -> Owner {
-        self.hold.owner().clone()
+        match &self.grip {
+            Grip::Single(single) => single.hold().owner().clone(),
+            Grip::Majority(majority) => majority.owner().clone(),
+        }
     }
 
     /// Acquires the same lock once more for the same owner.
     pub fn reenter(&self) -> Acquire {
-        Acquire::new(self.hold.client.clone(), self.hold.mode.clone()).owner(self.hold.owner())
+        let target = match &self.grip {
+            Grip::Single(single) => Target::One(Node::of(single.hold())),
+            Grip::Majority(majority) => majority.target(),
+        };
+        Acquire::new(target).owner(&self.owner())
     }
 
     /// How many leases of this hold are alive, re-entries under way included.
     pub fn hold_count(&self) -> u32 {
-        self.hold.leases()
+        match &self.grip {
+            Grip::Single(single) => single.hold().leases(),
+            Grip::Majority(majority) => majority.hold_count(),
+        }
     }
 
-    /// How often Redis was asked until this lease was granted.
+    /// On how many masters it is held at present: of a quorum lock, where it may be more or fewer than a majority; else 1, or 0
+    /// when the lease is not valid.
+    pub fn masters_held(&self) -> usize {
+        match &self.grip {
+            Grip::Single(single) => usize::from(single.is_valid()),
+            Grip::Majority(majority) => majority.masters_held(),
+        }
+    }
+
+    /// How often Redis was asked until this lease was granted; of a quorum lock, all masters together.
     pub fn attempts(&self) -> u32 {
-        self.attempts
+        match &self.grip {
+            Grip::Single(single) => single.attempts(),
+            Grip::Majority(majority) => majority.attempts(),
+        }
     }
 
     /// The number of this hold, larger than that of every hold of this name before: pass it to what the lock guards, and let
     /// that refuse smaller ones. Only the `fenced` kind has one; it stays the same through re-entry.
     pub fn fencing_token(&self) -> Option<u64> {
-        self.hold.fencing_token()
+        match &self.grip {
+            Grip::Single(single) => single.hold().fencing_token(),
+            Grip::Majority(_) => None,
+        }
     }
 
     /// Whether the lease can be trusted: read from the clock and one number, with no round trip.
@@ -156,18 +197,27 @@ impl Lease {
     /// Ask it right before each step that must not happen twice. It is right even when the signal has not arrived yet: after
     /// the process was frozen, or while its runtime is blocked.
     pub fn is_valid(&self) -> bool {
-        clock::now() < self.hold.trusted_until()
+        match &self.grip {
+            Grip::Single(single) => single.is_valid(),
+            Grip::Majority(majority) => majority.is_valid(),
+        }
     }
 
     /// How long the lease can still be trusted if no further renewal succeeds. Counted from before the last successful
     /// request left, less the policy's margin; zero when it is not valid.
     pub fn remaining(&self) -> Duration {
-        self.hold.trusted_until().since(clock::now())
+        match &self.grip {
+            Grip::Single(single) => single.remaining(),
+            Grip::Majority(majority) => majority.remaining(),
+        }
     }
 
     /// The state as it changes.
     pub fn state(&self) -> watch::Receiver<LeaseState> {
-        self.hold.watch()
+        match &self.grip {
+            Grip::Single(single) => single.hold().watch(),
+            Grip::Majority(majority) => majority.watch(),
+        }
     }
 
     /// Resolves when the lease can no longer be trusted. Never resolves if it is released first.
@@ -175,7 +225,7 @@ impl Lease {
     /// # Cancel safety
     /// Nothing is left behind.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static + use<> {
-        let mut states = self.hold.watch();
+        let mut states = self.state();
         async move {
             loop {
                 if let LeaseState::Lost(reason) = *states.borrow_and_update() {
@@ -196,6 +246,10 @@ impl Lease {
     /// # Cancel safety
     /// The work is dropped; the lease stays.
     pub async fn run<W: Future>(&self, work: W) -> Result<W::Output, Lost> {
+        let is_told = match &self.grip {
+            Grip::Single(single) => single.hold().is_told,
+            Grip::Majority(majority) => majority.is_told(),
+        };
         let mut lost = pin!(self.lost());
         let mut work = pin!(work);
         let result = poll_fn(|context| {
@@ -203,7 +257,7 @@ impl Lease {
                 return Poll::Ready(Err(reason));
             }
             // The clock knows before the signal does.
-            if self.hold.is_told && !self.is_valid() {
+            if is_told && !self.is_valid() {
                 return Poll::Ready(Err(LostReason::DeadlinePassed));
             }
             work.as_mut().poll(context).map(Ok)
@@ -237,52 +291,9 @@ impl Lease {
     /// # Cancel safety
     /// Redis may have extended the lock; the lease is trusted as long as before.
     pub async fn extend(&self, time: Duration) -> Result<(), ExtendError> {
-        let hold = &self.hold;
-        let timings = hold.timings.with_lease(whole_millis(time)?)?;
-        let name = || self.name().to_string();
-        let lost = |reason| ExtendError::Lost { name: name(), reason };
-        let turn = hold.turn.lock().await;
-        if let Some(reason) = hold.lost_reason() {
-            return Err(lost(reason));
-        }
-        if turn.ended.is_some() {
-            return Err(lost(LostReason::NotOwner));
-        }
-        let sent = clock::now();
-        let lease = hold.within_limit(timings.lease, sent);
-        hold.outlasts(lease);
-        let named = hold.mode.renewal(&hold.holder, hold.leases());
-        let call = watchdog::renewal(named.iter(), lease);
-        let result = hold.client.connection.run(&call, None).await;
-        let answer = result.and_then(|reply| {
-            let unreadable = nonsense(call.text.name, &reply);
-            let answers = watchdog::answers(reply, std::iter::once(named.len())).unwrap_or_default();
-            answers.into_iter().next().ok_or(unreadable)
-        });
-        let gone = |reason| {
-            hold.tell(LeaseState::Lost(reason));
-            hold.client.watchdog.tell(&hold.holder, Event::End(reason));
-            Err(lost(reason))
-        };
-        match answer {
-            Ok(Answer::Yes) => {
-                if hold.is_told && !self.is_valid() {
-                    return Err(lost(hold.lost_reason().unwrap_or(LostReason::DeadlinePassed)));
-                }
-                let until = sent.plus(timings.lease).minus(timings.margin);
-                hold.trust(until.min(hold.trusted_at_most()));
-                hold.client
-                    .watchdog
-                    .tell(&hold.holder, Event::Extended { sent, timings });
-                Ok(())
-            }
-            Ok(Answer::No) => gone(LostReason::NotOwner),
-            Ok(Answer::Clobbered) => gone(LostReason::KeyClobbered),
-            Ok(Answer::Failed(_)) => Err(ExtendError::Call {
-                name: name(),
-                source: CallError::denied(call.text.name),
-            }),
-            Err(source) => Err(ExtendError::Call { name: name(), source }),
+        match &self.grip {
+            Grip::Single(single) => single.hold().extend(time).await,
+            Grip::Majority(majority) => majority.extend(time).await,
         }
     }
 
@@ -297,51 +308,10 @@ impl Lease {
     /// # Cancel safety
     /// Both locks are given back in the background.
     pub async fn downgrade(self) -> Result<Lease, DowngradeError> {
-        let hold = self.hold.clone();
-        let name = || hold.mode.name().to_string();
-        let lost = |reason| DowngradeError::Lost { name: name(), reason };
-        let Some(read) = hold.mode.downgraded() else {
-            return Err(DowngradeError::NotAWriteLock { lease: Box::new(self) });
-        };
-        if let Some(reason) = hold.lost_reason() {
-            return Err(lost(reason));
+        match self.grip {
+            Grip::Single(single) => single.downgrade().await.map(Lease::from),
+            Grip::Majority(majority) => majority.downgrade().await,
         }
-        let acquired = match self.terms_of_the_rest() {
-            Ok(terms) => acquire::try_acquire_on(hold.client.clone(), read, terms).await,
-            Err(refusal) => Err(refusal.into()),
-        };
-        match acquired {
-            Ok(Some(read)) => match self.release().await {
-                Err(ReleaseError::Lost { reason, .. }) => Err(lost(reason)),
-                // What is not confirmed goes on in the background.
-                Ok(_) | Err(_) => Ok(read),
-            },
-            // Somebody else has the lock, so this one has lost it.
-            Ok(None) => Err(lost(LostReason::NotOwner)),
-            Err(source) => Err(DowngradeError::Acquire {
-                lease: Box::new(self),
-                source,
-            }),
-        }
-    }
-
-    /// The terms of an acquire that lasts as long as this lease would.
-    fn terms_of_the_rest(&self) -> Result<Terms, crate::error::InvalidTimes> {
-        let (hold, now) = (&self.hold, clock::now());
-        let lease = match self.renewed {
-            true => hold.within_limit(hold.timings.lease, now),
-            false => self.remaining(),
-        };
-        let ends = hold.ends();
-        Ok(Terms {
-            wait_limit: None,
-            timings: hold.timings.with_lease(whole_millis(lease)?)?,
-            renewed: self.renewed,
-            max_hold: (ends != Moment::NEVER).then(|| ends.since(now)),
-            owner: Some(self.owner()),
-            reentry: true,
-            queue_position: None,
-        })
     }
 
     /// Gives the lock back and tells what came of it.
@@ -352,62 +322,24 @@ impl Lease {
     ///
     /// # Cancel safety
     /// Renewal has ended and the lock is given back in the background.
-    pub async fn release(mut self) -> Result<Released, ReleaseError> {
-        let lost = self.hold.lost_reason();
-        let trusted_until = self.hold.trusted_until();
-        let mut release = self.give_back();
-        let name = || self.name().to_string();
-        if let Some(reason) = lost {
-            return Err(ReleaseError::Lost { name: name(), reason });
-        }
-        let first = release.attempt().await;
-        let outcome_unknown = first.as_ref().is_err_and(CallError::outcome_unknown);
-        let result = if outcome_unknown {
-            release.attempt().await
-        } else {
-            first
-        };
-        match result {
-            Ok(Outcome::Left(0)) => Ok(Released::Fully),
-            Ok(Outcome::Left(left)) => Ok(Released::StillHeld(left)),
-            // Told before without an answer: until the deadline nobody but that send can have released it.
-            Ok(Outcome::MissingAfterRepeat) if clock::now() < trusted_until => Ok(Released::Fully),
-            Ok(Outcome::MissingAfterRepeat) => Ok(Released::Unconfirmed),
-            Ok(Outcome::Missing) => Err(ReleaseError::Lost {
-                name: name(),
-                reason: LostReason::NotOwner,
-            }),
-            Err(source) if source.is_retryable() => Err(ReleaseError::Unanswered {
-                name: name(),
-                outcome_unknown,
-                source,
-            }),
-            Err(source) => Err(ReleaseError::Refused { name: name(), source }),
-        }
-    }
-
-    /// Ends this lease here and leaves the rest to the [`Release`], which goes on in the background if it is dropped.
-    fn give_back(&mut self) -> Release {
-        self.given_back = true;
-        self.hold.leave(self.renewed);
-        Release::new(self.hold.clone())
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        if !self.given_back {
-            drop(self.give_back());
+    pub async fn release(self) -> Result<Released, ReleaseError> {
+        match self.grip {
+            Grip::Single(single) => single.release().await,
+            Grip::Majority(majority) => majority.release().await,
         }
     }
 }
 
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.grip {
+            Grip::Single(single) => single.hold().state(),
+            Grip::Majority(majority) => majority.state(),
+        };
         f.debug_struct("Lease")
             .field("name", self.name())
             .field("holder", self.holder())
-            .field("state", &self.hold.state())
+            .field("state", &state)
             .finish()
     }
 }

@@ -48,6 +48,7 @@ mod release;
 mod renewal;
 mod renewal_links;
 mod script;
+mod target;
 mod wakeup;
 mod watchdog;
 
@@ -69,5 +70,5 @@ pub use mode::{Fair, Fenced, Multi, Read, Reentrant, Spin, Write};
 pub use options::AcquireOptions;
 pub use owner::{HolderId, Owner};
 pub use policy::{Backoff, Effort, Margin, Period, RenewalPolicy, Signal, UnknownPolicy};
-pub use quorum::{InvalidQuorum, Quorum, QuorumAcquire, QuorumLease, QuorumLock};
+pub use quorum::{InvalidQuorum, NoMajority, Quorum};
 pub use read_write::{ReadLock, ReadWriteLock, WriteLock};

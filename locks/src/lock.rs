@@ -4,26 +4,23 @@ use std::fmt;
 use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use crate::acquire;
 use crate::error::{AcquireError, WithError};
 use crate::keys::LockName;
 use crate::kind::LockKind;
 use crate::lease::Lease;
-use crate::locks::Client;
-use crate::mode::{Fair, Fenced, Mode, Multi, Reentrant, Spin};
+use crate::mode::{Fair, Fenced, Multi, Reentrant, Spin};
 use crate::options::AcquireOptions;
 use crate::owner::Owner;
 use crate::policy::RenewalPolicy;
+use crate::target::Target;
 
 /// A lock by name. Cheap to clone; nothing is sent before it is acquired.
 pub struct Lock<K> {
-    client: Arc<Client>,
-    mode: Arc<dyn Mode>,
+    target: Target,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -39,22 +36,21 @@ pub type FencedLock = Lock<Fenced>;
 pub type MultiLock = Lock<Multi>;
 
 impl<K> Lock<K> {
-    pub(crate) fn new(client: Arc<Client>, mode: Arc<dyn Mode>) -> Self {
+    pub(crate) fn new(target: Target) -> Self {
         Lock {
-            client,
-            mode,
+            target,
             kind: PhantomData,
         }
     }
 
     /// The lock's name.
     pub fn name(&self) -> &LockName {
-        self.mode.name()
+        self.target.name()
     }
 
-    /// Which kind of lock it is.
+    /// Which kind of lock it is; over several masters `quorum`, whatever it is on each of them.
     pub fn kind(&self) -> LockKind {
-        self.mode.kind()
+        self.target.kind()
     }
 
     /// Acquires the lock, waiting for it if need be. Await it, after setting what is wanted otherwise.
@@ -67,7 +63,7 @@ impl<K> Lock<K> {
     /// taken is given back in the background. A future that is kept and not polled keeps its place, and with it those behind it
     /// in this process.
     pub fn acquire(&self) -> Acquire {
-        Acquire::new(self.client.clone(), self.mode.clone())
+        Acquire::new(self.target.clone())
     }
 
     /// Acquires the lock with these options; otherwise as [`acquire`](Self::acquire).
@@ -116,7 +112,7 @@ impl<K> Lock<K> {
 
 impl<K> Clone for Lock<K> {
     fn clone(&self) -> Self {
-        Lock::new(self.client.clone(), self.mode.clone())
+        Lock::new(self.target.clone())
     }
 }
 
@@ -129,16 +125,14 @@ impl<K> fmt::Debug for Lock<K> {
 /// An acquire that waits: set what is wanted, then await it.
 #[must_use = "nothing is acquired before it is awaited"]
 pub struct Acquire {
-    client: Arc<Client>,
-    mode: Arc<dyn Mode>,
+    target: Target,
     options: AcquireOptions,
 }
 
 impl Acquire {
-    pub(crate) fn new(client: Arc<Client>, mode: Arc<dyn Mode>) -> Self {
+    pub(crate) fn new(target: Target) -> Self {
         Acquire {
-            client,
-            mode,
+            target,
             options: AcquireOptions::new(),
         }
     }
@@ -220,14 +214,14 @@ impl IntoFuture for Acquire {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(acquire::acquire(self.client, self.mode, self.options))
+        Box::pin(self.target.acquire(self.options))
     }
 }
 
 impl fmt::Debug for Acquire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Acquire")
-            .field("name", self.mode.name())
+            .field("name", self.target.name())
             .field("options", &self.options)
             .finish()
     }
@@ -274,6 +268,6 @@ impl IntoFuture for TryAcquire {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(acquire::try_acquire(self.0.client, self.0.mode, self.0.options))
+        Box::pin(self.0.target.try_acquire(self.0.options))
     }
 }

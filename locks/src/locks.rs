@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::task::JoinSet;
+
 use crate::admin::Admin;
 use crate::connection::Connection;
 use crate::error::{BuildError, CallError, InvalidTimes};
@@ -15,11 +17,13 @@ use crate::link::{Address, without_password};
 use crate::local_queue::LocalQueues;
 use crate::lock::{FairLock, FencedLock, Lock, MultiLock, ReentrantLock, SpinLock};
 use crate::lockable::Lockable;
-use crate::mode::{Fair, Fenced, Multi, Reentrant, Spin};
+use crate::mode::{Fair, Fenced, Mode, Multi, Reentrant, Spin};
 use crate::owner::{HolderIds, Owner};
 use crate::policy::{RenewalPolicy, Timings};
+use crate::quorum::{InvalidQuorum, Quorum};
 use crate::read_write::ReadWriteLock;
 use crate::release::Releases;
+use crate::target::{Node, Target};
 use crate::wakeup::Wakeups;
 use crate::watchdog::Watchdog;
 
@@ -61,6 +65,8 @@ impl Client {
 #[derive(Clone)]
 pub struct Locks {
     client: Arc<Client>,
+    /// The independent masters beside it.
+    beside: Arc<[Arc<Client>]>,
 }
 
 impl Locks {
@@ -91,7 +97,7 @@ impl Locks {
 
     /// A lock that its owner can acquire again while holding it; what Redisson calls `RLock`.
     pub fn reentrant(&self, name: impl Into<LockName>) -> ReentrantLock {
-        Lock::new(self.client.clone(), Arc::new(Reentrant::new(self.client.named(name))))
+        Lock::new(self.target(Reentrant::new(self.client.named(name))))
     }
 
     /// As [`reentrant`](Self::reentrant), and whoever has waited longest comes first, over all processes; what Redisson calls
@@ -120,8 +126,7 @@ impl Locks {
     /// +exists`, the keys `redisson_lock_queue:*` and `redisson_lock_timeout:*`, and should have `+pubsub|numsub`: without it a
     /// listener by pattern makes dead waiters seem alive.
     pub fn fair(&self, name: impl Into<LockName>) -> FairLock {
-        let mode = Fair::new(self.client.named(name), self.client.fair_wait_time);
-        Lock::new(self.client.clone(), Arc::new(mode))
+        Lock::new(self.target(Fair::new(self.client.named(name), self.client.fair_wait_time)))
     }
 
     /// Many readers or one writer; what Redisson calls `RReadWriteLock`.
@@ -132,7 +137,7 @@ impl Locks {
     /// As [`reentrant`](Self::reentrant), for waiters that ask at intervals (1 ms doubling to 128 ms, with jitter) instead of
     /// subscribing: for very short holds, or where pub/sub is not allowed. Shares names with reentrant locks.
     pub fn spin(&self, name: impl Into<LockName>) -> SpinLock {
-        Lock::new(self.client.clone(), Arc::new(Spin::new(self.client.named(name))))
+        Lock::new(self.target(Spin::new(self.client.named(name))))
     }
 
     /// As [`reentrant`](Self::reentrant), with a fencing token that grows with every acquire; what Redisson calls `RFencedLock`.
@@ -140,11 +145,11 @@ impl Locks {
     /// The token also grows over a Redis that lost its data or its last writes, as long as the server's clock is not set back.
     /// Counters are never deleted: one small key a name stays in Redis.
     pub fn fenced(&self, name: impl Into<LockName>) -> FencedLock {
-        Lock::new(self.client.clone(), Arc::new(Fenced::new(self.client.named(name))))
+        Lock::new(self.target(Fenced::new(self.client.named(name))))
     }
 
     /// A lock of the kind that configuration names. Of a read-write lock it is the half for those who write; of the kind `multi`
-    /// it is one over this name alone.
+    /// it is one over this name alone; of the kind `quorum` it is a reentrant one of [`quorum`](Self::quorum).
     pub fn lock(&self, kind: LockKind, name: impl Into<LockName>) -> Box<dyn Lockable> {
         match kind {
             LockKind::Reentrant => Box::new(self.reentrant(name)),
@@ -153,6 +158,7 @@ impl Locks {
             LockKind::Spin => Box::new(self.spin(name)),
             LockKind::Fenced => Box::new(self.fenced(name)),
             LockKind::Multi => Box::new(self.multi([name])),
+            LockKind::Quorum => Box::new(self.quorum().reentrant(name)),
         }
     }
 
@@ -171,7 +177,24 @@ impl Locks {
     /// cannot block each other for ever. Under much contention for single names a caller that needs many may wait long.
     pub fn multi<N: Into<LockName>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
         let names = names.into_iter().map(|name| self.client.named(name));
-        Lock::new(self.client.clone(), Arc::new(Multi::new(names)))
+        Lock::new(self.target(Multi::new(names)))
+    }
+
+    /// This client's master and those that were given [beside it](LocksBuilder::masters_beside), which are asked together. Without
+    /// any, the one master is its own majority: that is a lock like any other, with a quorum's costs.
+    pub fn quorum(&self) -> Quorum {
+        Quorum::of(self.clients().cloned().collect())
+    }
+
+    fn clients(&self) -> impl Iterator<Item = &Arc<Client>> {
+        std::iter::once(&self.client).chain(self.beside.iter())
+    }
+
+    fn target(&self, mode: impl Mode) -> Target {
+        Target::One(Node {
+            client: self.client.clone(),
+            mode: Arc::new(mode),
+        })
     }
 
     /// A new owner: pass it to several acquires to make them re-entrant to each other.
@@ -193,13 +216,14 @@ impl Locks {
         &self.client
     }
 
-    /// How much this client keeps at present.
+    /// How much this client keeps at present, on all its masters.
     pub fn stats(&self) -> Stats {
+        let sum = |of: fn(&Client) -> usize| self.clients().map(|client| of(client)).sum();
         Stats {
-            holds: self.client.watchdog.len(),
-            queues: self.client.queues.len(),
-            subscriptions: self.client.wakeups.len(),
-            releases: *self.client.releases.pending().borrow(),
+            holds: sum(|client| client.watchdog.len()),
+            queues: sum(|client| client.queues.len()),
+            subscriptions: sum(|client| client.wakeups.len()),
+            releases: sum(|client| *client.releases.pending().borrow()),
         }
     }
 
@@ -214,12 +238,18 @@ impl Locks {
     /// # Cancel safety
     /// The client is closed; only the waiting ends.
     pub async fn shutdown(&self, limit: Duration) -> Result<(), StillPending> {
-        self.client.closed.store(true, Ordering::Release);
-        self.client.wakeups.wake_everybody();
-        self.client.watchdog.close();
-        let mut pending = self.client.releases.pending();
-        let drained = tokio::time::timeout(limit, pending.wait_for(|pending| *pending == 0)).await;
-        match drained {
+        for client in self.clients() {
+            client.closed.store(true, Ordering::Release);
+            client.wakeups.wake_everybody();
+            client.watchdog.close();
+        }
+        let drained = tokio::time::timeout(limit, async {
+            for client in self.clients() {
+                // The sender lives in the client.
+                let _ = client.releases.pending().wait_for(|pending| *pending == 0).await;
+            }
+        });
+        match drained.await {
             Ok(_) => Ok(()),
             Err(_) => Err(StillPending {
                 releases: self.stats().releases,
@@ -261,6 +291,7 @@ pub struct StillPending {
 #[must_use = "nothing is connected before build is awaited"]
 pub struct LocksBuilder {
     url: String,
+    beside: Vec<String>,
     watchdog_time: Duration,
     policy: RenewalPolicy,
     command_timeout: Duration,
@@ -273,6 +304,7 @@ impl Default for LocksBuilder {
     fn default() -> Self {
         LocksBuilder {
             url: "redis://127.0.0.1/".into(),
+            beside: Vec::new(),
             watchdog_time: DEFAULT_WATCHDOG_TIME,
             policy: RenewalPolicy::default(),
             command_timeout: DEFAULT_COMMAND_TIMEOUT,
@@ -287,6 +319,16 @@ impl LocksBuilder {
     /// One Redis server: `redis://host:port/db`, `redis://user:password@host/`, `unix:///path`. Default: `redis://127.0.0.1/`.
     pub fn standalone(mut self, url: &str) -> Self {
         self.url = url.to_owned();
+        self
+    }
+
+    /// Independent masters beside the one of [`standalone`](Self::standalone), for [`Locks::quorum`]: two, four or any larger even
+    /// number, so that all together are odd. Default: none.
+    ///
+    /// All of them have the settings of this client, and its observer hears of each. Every other kind of lock is on the one master
+    /// alone. A minority may be out of reach when the client is built; the lost ones are tried again at each acquire.
+    pub fn masters_beside<'a>(mut self, urls: impl IntoIterator<Item = &'a str>) -> Self {
+        self.beside = urls.into_iter().map(str::to_owned).collect();
         self
     }
 
@@ -360,34 +402,58 @@ impl LocksBuilder {
             let refusal = "a command timeout of zero would let no command be answered; 3 s is the default";
             return Err(InvalidTimes::new(refusal.into()).into());
         }
-        let fair_wait_time = crate::options::fair_wait_time(self.fair_wait_time)?;
-        let address = Address::parse(&self.url)?;
-        let wakeups = Arc::new(Wakeups::default());
-        let connection = Connection::new(address.clone(), self.command_timeout, wakeups.clone());
-        connection.open().await.map_err(|source| {
-            let url = without_password(&self.url);
-            match source {
-                CallError::Denied { .. } => BuildError::Denied { url, source },
-                _ => BuildError::Unreachable { url, source },
+        if !self.beside.is_empty() {
+            InvalidQuorum::check(1 + self.beside.len())?;
+        }
+        let locks = Locks {
+            client: self.client(&self.url)?,
+            beside: self
+                .beside
+                .iter()
+                .map(|url| self.client(url))
+                .collect::<Result<_, _>>()?,
+        };
+        // Side by side: one that is silent takes the whole command timeout.
+        let mut opening = JoinSet::new();
+        for (client, url) in locks.clients().zip(std::iter::once(&self.url).chain(&self.beside)) {
+            let (client, url) = (client.clone(), without_password(url));
+            opening.spawn(async move { (client.connection.open().await, url) });
+        }
+        let (mut open, mut unreachable) = (0, None);
+        while let Some(opened) = opening.join_next().await {
+            match opened {
+                Ok((Ok(()), _)) => open += 1,
+                Ok((Err(source @ CallError::Denied { .. }), url)) => return Err(BuildError::Denied { url, source }),
+                Ok((Err(source), url)) => unreachable = Some(BuildError::Unreachable { url, source }),
+                // It does not panic, and nobody aborts it.
+                Err(_) => {}
             }
-        })?;
+        }
+        match unreachable {
+            Some(error) if open <= self.beside.len() / 2 => Err(error),
+            _ => Ok(locks),
+        }
+    }
+
+    /// The client of one master, which is not connected yet.
+    fn client(&self, url: &str) -> Result<Arc<Client>, BuildError> {
+        let address = Address::parse(url)?;
+        let wakeups = Arc::new(Wakeups::default());
         let (releases, work) = Releases::new();
-        let watchdog = Watchdog::start(address, self.observer, work).map_err(BuildError::Thread)?;
-        Ok(Locks {
-            client: Arc::new(Client {
-                connection,
-                wakeups,
-                queues: LocalQueues::default(),
-                watchdog,
-                releases,
-                ids: HolderIds::new(),
-                watchdog_time,
-                policy: self.policy,
-                fair_wait_time,
-                mapper: self.mapper,
-                closed: AtomicBool::new(false),
-            }),
-        })
+        let client = Client {
+            connection: Connection::new(address.clone(), self.command_timeout, wakeups.clone()),
+            wakeups,
+            queues: LocalQueues::default(),
+            watchdog: Watchdog::start(address, self.observer.clone(), work).map_err(BuildError::Thread)?,
+            releases,
+            ids: HolderIds::new(),
+            watchdog_time: crate::options::whole_millis(self.watchdog_time)?,
+            policy: self.policy.clone(),
+            fair_wait_time: crate::options::fair_wait_time(self.fair_wait_time)?,
+            mapper: self.mapper.clone(),
+            closed: AtomicBool::new(false),
+        };
+        Ok(Arc::new(client))
     }
 }
 
@@ -395,6 +461,7 @@ impl fmt::Debug for LocksBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LocksBuilder")
             .field("url", &without_password(&self.url))
+            .field("masters_beside", &self.beside.len())
             .field("watchdog_time", &self.watchdog_time)
             .field("policy", &self.policy)
             .field("command_timeout", &self.command_timeout)

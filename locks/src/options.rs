@@ -93,6 +93,18 @@ impl AcquireOptions {
         sender.subscribe()
     }
 
+    /// The same for an acquire beside a hold, or in its stead, that ends when the hold does.
+    pub(crate) fn for_the_rest(self, lease_time: Option<Duration>, max_hold: Option<Duration>) -> Self {
+        AcquireOptions {
+            wait_limit: None,
+            deadline: None,
+            lease_time,
+            max_hold,
+            no_reentry: false,
+            ..self
+        }
+    }
+
     /// Checks the options against the client's defaults.
     pub(crate) fn check(self, watchdog_time: Duration, default_policy: &RenewalPolicy) -> Result<Terms, InvalidTimes> {
         if self.wait_limit.is_some() && self.deadline.is_some() {

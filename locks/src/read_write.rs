@@ -6,7 +6,9 @@ use std::sync::Arc;
 use crate::keys::LockName;
 use crate::lock::Lock;
 use crate::locks::Client;
-use crate::mode::{Read, Write};
+use crate::mode::{Mode, Read, Write};
+use crate::quorum::Members;
+use crate::target::{Node, Target};
 
 /// Many readers or one writer; what Redisson calls `RReadWriteLock`.
 ///
@@ -17,8 +19,9 @@ use crate::mode::{Read, Write};
 /// writer that waits. Give writers a wait limit, or let them come first: [`writers_first`](Self::writers_first).
 #[derive(Clone)]
 pub struct ReadWriteLock {
-    client: Arc<Client>,
-    name: LockName,
+    /// On each master, its name there.
+    masters: Arc<[(Arc<Client>, LockName)]>,
+    by_majority: bool,
     writers_first: bool,
 }
 
@@ -28,10 +31,20 @@ pub type ReadLock = Lock<Read>;
 pub type WriteLock = Lock<Write>;
 
 impl ReadWriteLock {
+    /// On one master.
     pub(crate) fn new(client: Arc<Client>, name: LockName) -> Self {
         ReadWriteLock {
-            client,
-            name,
+            masters: [(client, name)].into(),
+            by_majority: false,
+            writers_first: false,
+        }
+    }
+
+    /// On a majority of these masters; there is at least one.
+    pub(crate) fn by_majority(masters: Arc<[(Arc<Client>, LockName)]>) -> Self {
+        ReadWriteLock {
+            masters,
+            by_majority: true,
             writers_first: false,
         }
     }
@@ -42,7 +55,7 @@ impl ReadWriteLock {
     ///
     /// Now writers that follow each other without end keep readers out. A waiting writer leaves word in a key of ours beside the
     /// lock, `leasehold_writers:{name}`, so all clients that read have to choose this; Redisson's readers know nothing of it and
-    /// enter as before. Costs a reader one look at that key. The user needs `+time +zadd +zrange +zrem` and that key.
+    /// enter as before. Costs a reader one look at that key; over a quorum it has no effect, since its waiters leave no word. The user needs `+time +zadd +zrange +zrem` and that key.
     pub fn writers_first(mut self) -> Self {
         self.writers_first = true;
         self
@@ -50,28 +63,33 @@ impl ReadWriteLock {
 
     /// The lock's name.
     pub fn name(&self) -> &LockName {
-        &self.name
+        &self.masters[0].1
     }
 
     /// The half for those who read.
     pub fn read(&self) -> ReadLock {
-        Lock::new(
-            self.client.clone(),
-            Arc::new(Read::new(self.name.clone(), self.writers_first)),
-        )
+        Lock::new(self.target(|name| Arc::new(Read::new(name, self.writers_first))))
     }
 
     /// The half for those who write.
     pub fn write(&self) -> WriteLock {
-        Lock::new(
-            self.client.clone(),
-            Arc::new(Write::new(self.name.clone(), self.writers_first)),
-        )
+        Lock::new(self.target(|name| Arc::new(Write::new(name, self.writers_first))))
+    }
+
+    fn target(&self, mode: impl Fn(LockName) -> Arc<dyn Mode>) -> Target {
+        let node = |(client, name): &(Arc<Client>, LockName)| Node {
+            client: client.clone(),
+            mode: mode(name.clone()),
+        };
+        match self.by_majority {
+            true => Target::Several(Members::new(self.masters.iter().map(node))),
+            false => Target::One(node(&self.masters[0])),
+        }
     }
 }
 
 impl fmt::Debug for ReadWriteLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ReadWriteLock").field(&self.name).finish()
+        f.debug_tuple("ReadWriteLock").field(self.name()).finish()
     }
 }

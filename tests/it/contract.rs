@@ -109,7 +109,7 @@ async fn hold(lock: &dyn Lockable, options: AcquireOptions) -> Lease {
 async fn in_vain(lock: &dyn Lockable, limit: Duration) -> AcquireError {
     for _ in 0..20 {
         match lock.acquire_with(plain().wait_limit(limit)).await {
-            Err(AcquireError::Unavailable { .. }) => {}
+            Err(AcquireError::Unavailable { .. } | AcquireError::NoQuorum { .. }) => {}
             other => return other.expect_err("it is busy"),
         }
     }
@@ -170,6 +170,7 @@ contract! {
     fenced = lock(LockKind::Fenced);
     spin = lock(LockKind::Spin);
     multi = lock(LockKind::Multi);
+    quorum = lock(LockKind::Quorum);
     write = lock(LockKind::ReadWrite);
     read = reading(LockKind::ReadWrite);
 }

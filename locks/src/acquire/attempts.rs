@@ -8,7 +8,7 @@ use super::{GRACE, closed};
 use crate::clock::{self, Moment};
 use crate::error::{AcquireError, CallError};
 use crate::hold::Hold;
-use crate::lease::Lease;
+use crate::lease::Single;
 use crate::local_queue::{Queued, Wishing};
 use crate::locks::Client;
 use crate::mode::{self, Ask, Attempt, Grant, Mode};
@@ -153,7 +153,7 @@ impl<'a> Attempting<'a> {
     }
 
     /// The lease of a grant; a client that was shut down meanwhile gives it back.
-    pub(super) fn into_lease(mut self, grant: Grant, place: Option<&Place>) -> Result<Lease, AcquireError> {
+    pub(super) fn into_lease(mut self, grant: Grant, place: Option<&Place>) -> Result<Single, AcquireError> {
         if self.hold.client.is_closed() {
             self.unsettled = true;
             return Err(closed(&*self.hold.mode));
@@ -173,7 +173,7 @@ impl<'a> Attempting<'a> {
             place.set(hold);
         }
         hold.client.watchdog.watch(hold.clone(), renewal);
-        Ok(Lease::new(hold.clone(), terms.renewed, self.attempts))
+        Ok(Single::new(hold.clone(), terms.renewed, self.attempts))
     }
 }
 
@@ -251,9 +251,9 @@ impl<'a> Joining<'a> {
         Some((result.and_then(|answer| mode::attempt(call.text.name, answer)), sent))
     }
 
-    pub(super) fn into_lease(mut self) -> Lease {
+    pub(super) fn into_lease(mut self) -> Single {
         self.joined = false;
-        Lease::new(self.hold.clone(), self.terms.renewed, self.attempts)
+        Single::new(self.hold.clone(), self.terms.renewed, self.attempts)
     }
 }
 

@@ -69,17 +69,22 @@ pub enum AcquireError {
         /// The lock's name.
         name: String,
     },
-    /// No majority of the nodes granted the lock by the end of the wait. What a minority had granted was given back.
-    #[error("{name} was not to be had on {needed} nodes within {waited:?}: {}", reasons(nodes))]
+    /// No majority of the masters of a quorum lock answered by the end of the wait. What a minority had granted was given back.
+    #[error(
+        "{name} was not to be had on {needed} masters within {waited:?}: {}",
+        reasons(masters)
+    )]
     NoQuorum {
         /// The lock's name.
         name: String,
         /// How long the caller waited.
         waited: Duration,
-        /// How many nodes have to grant it.
+        /// How many masters have to grant it.
         needed: usize,
-        /// Why each node did not grant it in the last round; `None` if it did.
-        nodes: Vec<Option<String>>,
+        /// Whether an attempt was sent that a master may have granted, or may yet. It is given back in the background.
+        outcome_unknown: bool,
+        /// Why each master did not grant it in the last round; `None` if it did.
+        masters: Vec<Option<String>>,
     },
     /// A re-entry of a hold that has ended. Nothing was created: release what is left of it and acquire anew.
     #[error("{name} cannot be re-entered: its hold is lost ({reason})")]
@@ -103,11 +108,11 @@ pub enum AcquireError {
     },
 }
 
-fn reasons(nodes: &[Option<String>]) -> String {
+fn reasons(masters: &[Option<String>]) -> String {
     let reason = |(index, reason): (usize, &Option<String>)| {
-        format!("node {}: {}", index + 1, reason.as_deref().unwrap_or("granted"))
+        format!("master {}: {}", index + 1, reason.as_deref().unwrap_or("granted"))
     };
-    nodes.iter().enumerate().map(reason).collect::<Vec<_>>().join("; ")
+    masters.iter().enumerate().map(reason).collect::<Vec<_>>().join("; ")
 }
 
 impl AcquireError {
@@ -124,6 +129,9 @@ impl AcquireError {
         matches!(
             self,
             AcquireError::Unavailable {
+                outcome_unknown: true,
+                ..
+            } | AcquireError::NoQuorum {
                 outcome_unknown: true,
                 ..
             }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::quorum::InvalidQuorum;
+
 /// Times that make no sense, alone or together. Nothing was sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
@@ -31,6 +33,9 @@ pub enum BuildError {
     /// Times that make no sense, alone or together. Nothing was sent.
     #[error(transparent)]
     Times(#[from] InvalidTimes),
+    /// Masters beside this one that are no quorum together with it. Nothing was sent.
+    #[error(transparent)]
+    Quorum(#[from] InvalidQuorum),
     /// Redis does not let this user in. Check the user name, the password and the ACL.
     #[error("Redis at {url} does not let this user in; check user name, password and ACL")]
     Denied {

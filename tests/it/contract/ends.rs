@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold::{Event, EventKind, ExtendError, Lease, LostReason, Observer, ReleaseError};
+use leasehold::{Event, EventKind, ExtendError, Lease, LockKind, LostReason, Observer, ReleaseError};
 use tests::{LONG, eventually_async, fresh_server, pttl, query};
 
 use super::{Bench, LEASE, MINUTE, PERIOD, Subject, client, for_a_minute, hold, plain, steady};
@@ -106,9 +106,9 @@ pub(super) async fn a_forced_release_wakes_waiters_and_tells_the_holder(subject:
     assert!(!bench.there.admin().force_release("n").await.unwrap());
 }
 
-/// One that asks at intervals needs no channel.
+/// Those that ask at intervals need no channel.
 fn waits(subject: Subject) -> usize {
-    usize::from(subject.kind == leasehold::LockKind::Spin)
+    usize::from(matches!(subject.kind, LockKind::Spin | LockKind::Quorum))
 }
 
 /// G69: repeated extensions added up to hours.

@@ -4,8 +4,8 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use leasehold::{
-    AcquireError, AcquireOptions, Lease, LockInfo, Lockable, Locks, LocksBuilder, Owner, Quorum, QuorumLease,
-    QuorumLock, ReleaseError, Released,
+    AcquireError, AcquireOptions, Lease, LockInfo, Lockable, Locks, LocksBuilder, Owner, Quorum, ReentrantLock,
+    ReleaseError, Released,
 };
 
 use super::file::LockSpec;
@@ -13,13 +13,13 @@ use super::file::LockSpec;
 /// A lock as one of our clients has it.
 pub(super) enum OurLock {
     Single(Box<dyn Lockable>),
-    Majority(QuorumLock),
+    Majority(ReentrantLock),
 }
 
 /// What proves that it is held.
 pub(super) enum Held {
     Single(Lease),
-    Majority(QuorumLease),
+    Majority(Lease),
 }
 
 pub(super) type Acquiring = Pin<Box<dyn Future<Output = Result<Option<Held>, AcquireError>> + Send>>;
@@ -80,7 +80,7 @@ impl OurLock {
 
 /// Redisson's red lock is of several names, ours of several masters. So each node is one more client of the one server, which maps
 /// the one name to one of the several.
-async fn majority(settings: &LocksBuilder, names: &[String]) -> QuorumLock {
+async fn majority(settings: &LocksBuilder, names: &[String]) -> ReentrantLock {
     let mut nodes = Vec::new();
     for name in names {
         let name = name.clone();
