@@ -36,6 +36,8 @@ pub(crate) struct Hold {
     /// Of the first acquire; kept through re-entry.
     fencing_token: OnceLock<u64>,
     owner: OnceLock<Owner>,
+    /// What the leases are called of which this is one master's part.
+    known_as: OnceLock<HolderId>,
     inner: Mutex<Inner>,
 }
 
@@ -74,6 +76,7 @@ impl Hold {
             trusted_until: AtomicU64::new(0),
             fencing_token: OnceLock::new(),
             owner: terms.owner.clone().map_or_else(OnceLock::new, OnceLock::from),
+            known_as: OnceLock::new(),
             inner: Mutex::new(Inner {
                 state: LeaseState::Held,
                 leases: 0,
@@ -93,6 +96,16 @@ impl Hold {
 
     pub(crate) fn fencing_token(&self) -> Option<u64> {
         self.fencing_token.get().copied()
+    }
+
+    /// The name of the whole of which this is one master's part, if it has one.
+    pub(crate) fn known_as(&self) -> Option<&HolderId> {
+        self.known_as.get()
+    }
+
+    pub(crate) fn set_known_as(&self, whole: &HolderId) {
+        // Set once: whoever enters again keeps the name.
+        let _ = self.known_as.set(whole.clone());
     }
 
     pub(crate) fn state(&self) -> LeaseState {

@@ -133,7 +133,7 @@ impl Lease {
         }
     }
 
-    /// Redis' name for this hold; of a quorum lock the first of them, since each master has its own.
+    /// Redis' name for this hold; of a quorum lock the first of its names, since each master has one of its own.
     pub fn holder(&self) -> &HolderId {
         match &self.grip {
             Grip::Single(single) => &single.hold().holder,

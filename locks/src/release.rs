@@ -57,7 +57,8 @@ impl Release {
         // What cannot be repeated with success is over as well: the lock ends with its lease time.
         self.done = !told.as_ref().is_err_and(CallError::is_retryable);
         let outcome = told?;
-        if !matches!(outcome, Outcome::Left(1..)) {
+        // Told to leave something behind, a multi lock that lost one of its names still holds the others.
+        if count == 0 {
             turn.ended = Some(outcome);
         }
         if outcome == Outcome::Missing {

@@ -8,21 +8,41 @@ use std::time::Duration;
 
 use leasehold::{AcquireError, AcquireOptions, Lease, LockKind, Lockable, Locks, LocksBuilder, Period, RenewalPolicy};
 use leasehold_bench::servers::RedisServer;
-use tests::{fresh_server, holders, keys, settings};
+use tests::{LONG, eventually_async, fresh_server, holders, keys, pttl, query, settings};
 
 /// A lock under test.
 #[derive(Clone, Copy)]
 struct Subject {
     kind: LockKind,
     reads: bool,
+    /// How many names it holds as one; the first is the one that rivals want.
+    names: usize,
+    /// How many independent masters it is on.
+    masters: usize,
 }
 
 const fn lock(kind: LockKind) -> Subject {
-    Subject { kind, reads: false }
+    Subject {
+        kind,
+        reads: false,
+        names: 1,
+        masters: 1,
+    }
 }
 
 const fn reading(kind: LockKind) -> Subject {
-    Subject { kind, reads: true }
+    Subject {
+        reads: true,
+        ..lock(kind)
+    }
+}
+
+const fn of_names(kind: LockKind, names: usize) -> Subject {
+    Subject { names, ..lock(kind) }
+}
+
+const fn over(masters: usize, kind: LockKind) -> Subject {
+    Subject { masters, ..lock(kind) }
 }
 
 impl Subject {
@@ -31,10 +51,21 @@ impl Subject {
     }
 
     fn named(self, locks: &Locks, name: &str) -> Box<dyn Lockable> {
-        match self.reads {
-            true => locks.lock_for_reading(self.kind, name),
-            false => locks.lock(self.kind, name),
+        match (self.names, self.reads) {
+            (2.., _) => Box::new(locks.multi(self.names_of(name))),
+            (_, true) => locks.lock_for_reading(self.kind, name),
+            (_, false) => locks.lock(self.kind, name),
         }
+    }
+
+    fn names_of(self, name: &str) -> impl Iterator<Item = String> {
+        let others = (1..self.names).map(move |n| format!("{name}:{n}"));
+        std::iter::once(name.to_owned()).chain(others)
+    }
+
+    /// The name that it shows.
+    fn shown(self, name: &str) -> String {
+        self.names_of(name).collect::<Vec<_>>().join(", ")
     }
 
     /// What this lock keeps out, and is kept out by: a reader is by a writer.
@@ -49,34 +80,84 @@ impl Subject {
             _ => &[],
         }
     }
-
-    fn is_free(self, server: &RedisServer) -> bool {
-        keys(server) == self.keys_that_stay()
-    }
 }
 
-/// A server of its own with two clients.
+/// Masters of its own with two clients.
 struct Bench {
-    server: RedisServer,
+    /// The one that everything is on, and those beside it.
+    servers: Vec<RedisServer>,
     here: Locks,
     there: Locks,
 }
 
 impl Bench {
-    async fn new() -> Self {
-        let server = fresh_server();
-        let (here, there) = (client(&server).await, client(&server).await);
-        Bench { server, here, there }
+    async fn new(subject: Subject) -> Self {
+        let servers: Vec<RedisServer> = (0..subject.masters).map(|_| fresh_server()).collect();
+        let client = || async { over_all(&servers).build().await.expect("servers of our own") };
+        let (here, there) = (client().await, client().await);
+        Bench { servers, here, there }
+    }
+
+    fn server(&self) -> &RedisServer {
+        &self.servers[0]
     }
 
     /// A client whose waiters ask again by themselves only after minutes: what they hear sooner came by message.
     async fn patient(&self) -> Locks {
-        let settings = steady(&self.server).watchdog_time(10 * MINUTE);
-        settings.build().await.expect("a server of our own")
+        let settings = over_all(&self.servers).watchdog_time(10 * MINUTE);
+        settings.build().await.expect("servers of our own")
     }
 
-    fn fields(&self) -> Vec<(String, String)> {
-        holders(&self.server, "n")
+    /// One command to each master.
+    fn everywhere(&self, command: &redis::Cmd) {
+        for server in &self.servers {
+            query::<redis::Value>(server, command);
+        }
+    }
+
+    /// The holders on every master. Of a lock on several, the last may learn of it a little later than the holder.
+    async fn fields(&self) -> Vec<Vec<(String, String)>> {
+        let all = || -> Vec<_> { self.servers.iter().map(|server| holders(server, "n")).collect() };
+        eventually_async(LONG, || {
+            let all = all();
+            all.iter().all(|fields| fields.len() == all[0].len())
+        })
+        .await;
+        all()
+    }
+
+    async fn is_held(&self) -> bool {
+        self.fields().await.iter().all(|fields| !fields.is_empty())
+    }
+
+    /// What a majority of the masters has left of the lock, at least.
+    fn time_left(&self) -> i64 {
+        let mut left: Vec<i64> = self.servers.iter().map(|server| pttl(server, "n")).collect();
+        left.sort_unstable();
+        left[left.len() / 2]
+    }
+
+    /// Whether nothing is left but the keys that stay.
+    fn looks_free(&self, subject: Subject) -> bool {
+        let nothing = |server| keys(server) == subject.keys_that_stay();
+        self.servers.iter().all(nothing)
+    }
+
+    /// The same right after a release. Of several masters, the last may learn of it a little later.
+    async fn is_free(&self, subject: Subject) -> bool {
+        if subject.masters > 1 {
+            eventually_async(LONG, || self.looks_free(subject)).await;
+        }
+        self.looks_free(subject)
+    }
+
+    /// Takes the lock away on every master, and says whether it was there.
+    async fn force_release(&self) -> bool {
+        let mut was_there = true;
+        for server in &self.servers {
+            was_there &= client(server).await.admin().force_release("n").await.unwrap();
+        }
+        was_there
     }
 }
 
@@ -85,6 +166,12 @@ fn steady(server: &RedisServer) -> LocksBuilder {
     let mut policy = RenewalPolicy::deadline();
     policy.period = Period::Fixed(PERIOD);
     settings(server).watchdog_time(LEASE).renewal(policy)
+}
+
+/// The same over all of these.
+fn over_all(servers: &[RedisServer]) -> LocksBuilder {
+    let urls: Vec<String> = servers[1..].iter().map(RedisServer::url).collect();
+    steady(&servers[0]).masters_beside(urls.iter().map(String::as_str))
 }
 
 async fn client(server: &RedisServer) -> Locks {
@@ -99,9 +186,20 @@ fn for_a_minute() -> AcquireOptions {
     plain().lease_time(MINUTE)
 }
 
+/// A lease that is acquired in time. Of three masters one may be too slow for it, and one that is not renewed is not completed later:
+/// then it is acquired anew, since the rules compare what all masters have.
 async fn hold(lock: &dyn Lockable, options: AcquireOptions) -> Lease {
-    let lease = tokio::time::timeout(tests::LONG, lock.acquire_with(options)).await;
-    lease.expect("it is acquired in time").expect("it is acquired")
+    loop {
+        let lease = tokio::time::timeout(LONG, lock.acquire_with(options.clone())).await;
+        let lease = lease.expect("it is acquired in time").expect("it is acquired");
+        for _ in 0..100 {
+            if lease.masters_held() != 2 {
+                return lease;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        lease.release().await.expect("a majority answers");
+    }
 }
 
 /// The error of a wait that a busy lock ends. On a machine that stands still at that very moment the last attempt may stay without
@@ -170,7 +268,9 @@ contract! {
     fenced = lock(LockKind::Fenced);
     spin = lock(LockKind::Spin);
     multi = lock(LockKind::Multi);
-    quorum = lock(LockKind::Quorum);
+    multi_of_three = of_names(LockKind::Multi, 3);
+    quorum = over(3, LockKind::Quorum);
+    quorum_of_one = lock(LockKind::Quorum);
     write = lock(LockKind::ReadWrite);
     read = reading(LockKind::ReadWrite);
 }

@@ -8,7 +8,7 @@ use leasehold::{
 };
 use leasehold_bench::proxy::{Leg, Mode, Proxy};
 use leasehold_bench::servers::RedisServer;
-use tests::{LONG, WATCHDOG, client, eventually_async, fresh_server, holders, is_idle, keys, pttl, query};
+use tests::{LONG, WATCHDOG, client, direct, eventually_async, fresh_server, holders, is_idle, keys, pttl, query};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -202,8 +202,10 @@ async fn a_majority_lost_is_told_and_a_minority_is_repaired() {
         eventually_async(LONG, || nodes.held_on("n") == 5 && lease.masters_held() == 5).await;
         assert!(lease.is_valid());
     }
-    for server in &nodes.servers[..3] {
-        let _: () = query(server, redis::cmd("FLUSHALL").arg("SYNC"));
+    // Connected beforehand, so that none is repaired before the last is gone.
+    let mut connections: Vec<_> = nodes.servers[..3].iter().map(direct).collect();
+    for connection in &mut connections {
+        redis::cmd("FLUSHALL").arg("SYNC").exec(connection).unwrap();
     }
     let reason = tokio::time::timeout(LONG, lease.lost())
         .await

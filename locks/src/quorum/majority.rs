@@ -47,6 +47,8 @@ impl Majority {
     /// `granted` are a majority and `asked` the answers that are still to come.
     pub(super) fn new(bid: &Bid, granted: Vec<(usize, Single)>, asked: JoinSet<Answer>) -> Self {
         let first = granted[0].1.hold().clone();
+        // Two majorities share a master, so whoever enters again finds the name.
+        let known = granted.iter().find_map(|(_, lease)| lease.hold().known_as().cloned());
         let shared = Arc::new(Shared {
             needed: bid.members.majority(),
             members: bid.members.clone(),
@@ -59,7 +61,7 @@ impl Majority {
                 .map(|(_, lease)| lease.hold().ends())
                 .min()
                 .unwrap_or(Moment::NEVER),
-            holder: first.holder.clone(),
+            holder: known.unwrap_or_else(|| first.holder.clone()),
             attempts: bid.asked,
             held: Mutex::new(Vec::new()),
             state: watch::Sender::new(LeaseState::Held),
@@ -282,6 +284,7 @@ impl Shared {
     }
 
     fn put(&self, held: &mut Vec<(usize, Single)>, index: usize, lease: Single) {
+        lease.hold().set_known_as(&self.holder);
         let (mut states, news) = (lease.hold().watch(), self.news.clone());
         tokio::spawn(async move {
             // Ends with the hold.

@@ -10,14 +10,17 @@ use super::{Bench, Subject, for_a_minute, hold, in_vain, plain};
 
 type Content = (Option<Vec<u8>>, bool, Vec<String>);
 
-fn content(server: &RedisServer) -> Content {
-    let dump = query(server, redis::cmd("DUMP").arg("n"));
-    (dump, tests::pttl(server, "n") == -1, keys(server))
+fn content(servers: &[RedisServer]) -> Vec<Content> {
+    let content = |server| {
+        let dump = query(server, redis::cmd("DUMP").arg("n"));
+        (dump, tests::pttl(server, "n") == -1, keys(server))
+    };
+    servers.iter().map(content).collect()
 }
 
 pub(super) async fn a_key_that_holds_something_else_is_refused_and_left_alone(subject: Subject) {
-    let bench = Bench::new().await;
-    let (server, lock) = (&bench.server, subject.of(&bench.here));
+    let bench = Bench::new(subject).await;
+    let lock = subject.of(&bench.here);
     let mut found: Vec<(&str, Vec<&str>)> = vec![
         ("a string", vec!["SET", "n", "1"]),
         ("a list", vec!["RPUSH", "n", "1"]),
@@ -44,13 +47,13 @@ pub(super) async fn a_key_that_holds_something_else_is_refused_and_left_alone(su
         other_kind.iter().map(|command| command.to_vec()).collect(),
     ));
     for (what, commands) in cases {
-        query::<()>(server, &redis::cmd("FLUSHALL"));
+        bench.everywhere(&redis::cmd("FLUSHALL"));
         for command in commands {
             let mut words = redis::Cmd::new();
             words.arg(command);
-            query::<redis::Value>(server, &words);
+            bench.everywhere(&words);
         }
-        let before = content(server);
+        let before = content(&bench.servers);
         for error in [
             lock.acquire_with(plain().wait_limit(LONG)).await.unwrap_err(),
             lock.try_acquire_with(plain()).await.unwrap_err(),
@@ -66,13 +69,13 @@ pub(super) async fn a_key_that_holds_something_else_is_refused_and_left_alone(su
             assert!(!error.is_retryable() && !error.outcome_unknown(), "{what}");
         }
         eventually_async(LONG, || is_idle(&bench.here)).await;
-        assert_eq!(content(server), before, "{what}");
+        assert_eq!(content(&bench.servers), before, "{what}");
     }
 }
 
 /// G74: busy, deadline, cancelled, server down, lost all gave the same error.
 pub(super) async fn every_way_to_fail_has_an_error_of_its_own(subject: Subject) {
-    let bench = Bench::new().await;
+    let bench = Bench::new(subject).await;
     let lock = subject.of(&bench.here);
     let short = Duration::from_millis(50);
     let held = hold(&*subject.rival(&bench.there), for_a_minute()).await;
@@ -90,7 +93,7 @@ pub(super) async fn every_way_to_fail_has_an_error_of_its_own(subject: Subject) 
     );
 
     let lost = hold(&*lock, plain()).await;
-    query::<()>(&bench.server, redis::cmd("DEL").arg("n"));
+    bench.everywhere(redis::cmd("DEL").arg("n"));
     let gone = lost.reenter().await.unwrap_err();
     assert!(
         matches!(gone, AcquireError::Lost { .. }) && !gone.is_retryable(),
@@ -99,8 +102,8 @@ pub(super) async fn every_way_to_fail_has_an_error_of_its_own(subject: Subject) 
     drop(lost);
     eventually_async(LONG, || is_idle(&bench.here)).await;
 
-    let Bench { server, here, .. } = bench;
-    drop(server);
+    let Bench { servers, here, .. } = bench;
+    drop(servers);
     let down = lock.acquire_with(plain().wait_limit(short)).await.unwrap_err();
     match &down {
         AcquireError::Unavailable { .. } => assert_ne!(subject.kind, LockKind::Quorum),
@@ -120,7 +123,7 @@ pub(super) async fn every_way_to_fail_has_an_error_of_its_own(subject: Subject) 
 }
 
 pub(super) async fn what_is_no_write_lock_is_not_downgraded_and_stays_held(subject: Subject) {
-    let bench = Bench::new().await;
+    let bench = Bench::new(subject).await;
     let lease = hold(&*subject.of(&bench.here), plain()).await;
     let writes = subject.kind == LockKind::ReadWrite && !subject.reads;
     match lease.downgrade().await {
@@ -139,5 +142,5 @@ pub(super) async fn what_is_no_write_lock_is_not_downgraded_and_stays_held(subje
         }
         Err(other) => panic!("{other}"),
     }
-    assert!(subject.is_free(&bench.server), "{:?}", keys(&bench.server));
+    assert!(bench.is_free(subject).await, "{:?}", keys(bench.server()));
 }
