@@ -68,6 +68,12 @@ pub(crate) fn now() -> Moment {
     Moment(1_000_000_000 + start.elapsed().as_nanos() as u64)
 }
 
+/// Which boot of which machine this is; moments of the same one compare. Not known everywhere.
+pub(crate) fn boot() -> Option<String> {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(id.trim().to_owned())
+}
+
 /// What is left until the deadline that an `Instant` of the caller names.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn until(deadline: std::time::Instant) -> Duration {

@@ -53,6 +53,8 @@ pub(crate) struct Turn {
 struct Inner {
     state: LeaseState,
     leases: u32,
+    /// There were several at once, so Redis may know of more than there are.
+    reentered: bool,
     /// The last lease is gone: no further acquire joins this hold.
     closed: bool,
     /// Of these, how many want renewal.
@@ -80,6 +82,7 @@ impl Hold {
             inner: Mutex::new(Inner {
                 state: LeaseState::Held,
                 leases: 0,
+                reentered: false,
                 closed: false,
                 renewed: 0,
                 states: None,
@@ -151,6 +154,11 @@ impl Hold {
         lock(&self.inner).leases
     }
 
+    /// Whether Redis may count more leases than there are.
+    pub(crate) fn was_reentered(&self) -> bool {
+        lock(&self.inner).reentered
+    }
+
     /// One lease more, renewed if it comes with no lease time of its own. Not once the last one has gone: `false`.
     pub(crate) fn join(&self, renewed: bool, timings: Timings) -> bool {
         let mut inner = lock(&self.inner);
@@ -158,6 +166,7 @@ impl Hold {
             return false;
         }
         inner.leases += 1;
+        inner.reentered |= inner.leases > 1;
         inner.renewed += u32::from(renewed);
         if renewed && inner.renewed == 1 && inner.leases > 1 {
             self.client.watchdog.tell(&self.holder, Event::Attend(timings));

@@ -5,6 +5,11 @@ use std::str::FromStr;
 
 /// A kind of lock, for where configuration chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
 #[non_exhaustive]
 pub enum LockKind {
     /// Its owner can acquire it again while holding it.

@@ -13,7 +13,8 @@ use tokio::sync::watch;
 pub(crate) use single::Single;
 
 use crate::clock::Moment;
-use crate::error::{DowngradeError, ExtendError, Lost, ReleaseError};
+use crate::error::{DowngradeError, ExtendError, HandOffError, Lost, ReleaseError};
+use crate::hand_off::HandedOff;
 use crate::keys::LockName;
 use crate::lock::Acquire;
 use crate::owner::{HolderId, Owner};
@@ -35,7 +36,7 @@ pub enum LeaseState {
     },
     /// The lock can no longer be trusted, and never again through this lease.
     Lost(LostReason),
-    /// The lock was given back.
+    /// The lock was given back, or handed off.
     Released,
 }
 
@@ -311,6 +312,24 @@ impl Lease {
         match self.grip {
             Grip::Single(single) => single.downgrade().await.map(Lease::from),
             Grip::Majority(majority) => majority.downgrade().await,
+        }
+    }
+
+    /// Ends the lease here without giving the lock back, for another process to go on with: what it needs for
+    /// [`adopt`](crate::Locks::adopt) is returned. The fencing token stays the same.
+    ///
+    /// From here on nobody renews the lock: if it is not adopted, it ends with what is left of its lease.
+    /// [`extend`](Self::extend) it first if the way is long. This process never gives it back.
+    ///
+    /// # Errors
+    /// [`HandOffError::HeldAgain`] with the lease, if its owner has others of the same hold; [`HandOffError::Lost`].
+    ///
+    /// # Cancel safety
+    /// The lock is given back in the background, as if the lease had been dropped.
+    pub async fn hand_off(self) -> Result<HandedOff, HandOffError> {
+        match self.grip {
+            Grip::Single(single) => single.hand_off().await,
+            Grip::Majority(majority) => majority.hand_off().await,
         }
     }
 

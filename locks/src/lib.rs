@@ -29,6 +29,7 @@ mod connection;
 mod error;
 mod events;
 mod fence_gate;
+mod hand_off;
 mod hold;
 mod keys;
 mod kind;
@@ -55,11 +56,12 @@ mod watchdog;
 pub use admin::{Admin, Holder, LockInfo, Waiter};
 pub use clock::Moment;
 pub use error::{
-    AcquireError, AdminError, BuildError, CallError, DowngradeError, ExtendError, FenceError, InvalidTimes, Lost,
-    ReleaseError, WithError,
+    AcquireError, AdminError, AdoptError, BuildError, CallError, DowngradeError, ExtendError, FenceError, HandOffError,
+    InvalidTimes, Lost, ReleaseError, WithError,
 };
 pub use events::{Event, EventKind, Observer};
 pub use fence_gate::FenceGate;
+pub use hand_off::HandedOff;
 pub use keys::LockName;
 pub use kind::{LockKind, UnknownKind};
 pub use lease::{FailureCause, Lease, LeaseState, LostReason, Released};

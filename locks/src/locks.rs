@@ -9,10 +9,12 @@ use tokio::task::JoinSet;
 
 use crate::admin::Admin;
 use crate::connection::Connection;
-use crate::error::{BuildError, CallError, InvalidTimes};
+use crate::error::{AdoptError, BuildError, CallError, InvalidTimes};
 use crate::events::Observer;
+use crate::hand_off::{self, HandedOff};
 use crate::keys::LockName;
 use crate::kind::LockKind;
+use crate::lease::Lease;
 use crate::link::{Address, without_password};
 use crate::local_queue::LocalQueues;
 use crate::lock::{FairLock, FencedLock, Lock, MultiLock, ReentrantLock, SpinLock};
@@ -195,6 +197,30 @@ impl Locks {
             client: self.client.clone(),
             mode: Arc::new(mode),
         })
+    }
+
+    /// Takes over a lock that [`Lease::hand_off`] let go of, in this process or another: Redis is asked whether the hold is still
+    /// there, and gives it to this client in the same step. The lease has the kind, names and fencing token of the one before, an owner
+    /// and a holder id of its own, and this client's renewal policy. It is renewed if that one was, and ends when that one would have
+    /// if not. A longest hold goes on; on another machine the time on the way is not counted, at most a lease time.
+    ///
+    /// Only the first who adopts finds the hold. What is never adopted ends with its lease time.
+    ///
+    /// # Errors
+    /// [`AdoptError::Gone`]: it has ended, or was adopted by another; and what else [`AdoptError`] names.
+    ///
+    /// # Cancel safety
+    /// What may have been adopted is given back in the background.
+    pub async fn adopt(&self, handed_off: &HandedOff) -> Result<Lease, AdoptError> {
+        match (handed_off.masters(), handed_off.holders()) {
+            (Some(_), _) => self.quorum().adopt(handed_off).await,
+            (None, [(_, holder)]) => {
+                let node = handed_off.node(&self.client)?;
+                let adopted = hand_off::adopt(node, handed_off, holder, None).await?;
+                Ok(adopted.into())
+            }
+            (None, _) => Err(AdoptError::Malformed),
+        }
     }
 
     /// A new owner: pass it to several acquires to make them re-entrant to each other.

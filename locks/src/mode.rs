@@ -36,6 +36,10 @@ pub(crate) trait Mode: fmt::Debug + Send + Sync + 'static {
     }
     /// The name, which is also the key of the lock hash.
     fn name(&self) -> &LockName;
+    /// Every name that it is of.
+    fn names(&self) -> Vec<LockName> {
+        vec![self.name().clone()]
+    }
     /// A new id for an outermost acquire that waits at most so long.
     fn holder(&self, ids: &HolderIds, _wait_limit: Option<Duration>) -> HolderId {
         ids.next()
@@ -97,6 +101,11 @@ pub(crate) struct Ask<'a> {
 
 /// The parts of a lock that are acquired apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
 pub(crate) enum Part {
     Whole,
     Read,

@@ -101,6 +101,7 @@ impl AcquireOptions {
             lease_time,
             max_hold,
             no_reentry: false,
+            queue_position: None,
             ..self
         }
     }

@@ -29,6 +29,11 @@ impl HolderId {
         uuid::Uuid::try_parse(client).is_ok() && marker.strip_prefix('g').is_some_and(number) && number(last)
     }
 
+    /// The id of a hold that another process has begun.
+    pub(crate) fn of(text: &str) -> Self {
+        HolderId(text.into())
+    }
+
     pub(crate) fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }

@@ -14,8 +14,11 @@ use std::sync::Arc;
 pub(crate) use majority::Majority;
 pub(crate) use round::{acquire, try_acquire};
 
+use crate::error::AdoptError;
+use crate::hand_off::HandedOff;
 use crate::keys::LockName;
 use crate::kind::LockKind;
+use crate::lease::Lease;
 use crate::lock::{Lock, MultiLock, ReentrantLock, SpinLock};
 use crate::lockable::Lockable;
 use crate::locks::{Client, Locks};
@@ -111,6 +114,33 @@ impl Quorum {
             LockKind::ReadWrite => Ok(Box::new(self.read_write(name).read())),
             other => self.lock(other, name),
         }
+    }
+
+    /// Takes over what [`Lease::hand_off`](crate::Lease::hand_off) returned in this process or another, on a majority; otherwise as
+    /// [`Locks::adopt`]. The masters have to be the same ones in the same order.
+    ///
+    /// Each of them is adopted from in one step of its own. Two who adopt the same at once can split the masters so that neither has
+    /// a majority; then both are told, and the lock is given back.
+    ///
+    /// # Errors
+    /// [`AdoptError`].
+    ///
+    /// # Cancel safety
+    /// What may have been adopted is given back in the background.
+    pub async fn adopt(&self, handed_off: &HandedOff) -> Result<Lease, AdoptError> {
+        let (here, masters) = (self.masters.len(), handed_off.masters().unwrap_or(1));
+        if here != masters {
+            return Err(AdoptError::OtherMasters {
+                name: handed_off.name(),
+                handed_off: masters,
+                here,
+            });
+        }
+        let nodes = self.masters.iter().map(|client| handed_off.node(client));
+        let members = Members {
+            nodes: nodes.collect::<Result<_, _>>()?,
+        };
+        round::adopt(members, handed_off).await.map(Lease::from)
     }
 
     fn target(&self, mode: impl Fn(&Client) -> Arc<dyn Mode>) -> Target {

@@ -207,6 +207,8 @@ catalog! {
     MULTI_HAND_OVER: BatchScript<0, 3> = ["hold", "take", "take_all"] "multi_hand_over";
     /// Lowers the hold on several locks, to nothing if told so.
     MULTI_RELEASE: BatchScript<0, 2> = ["hold"] "multi_release";
+    /// Gives a hold another holder id.
+    ADOPT: BatchScript<0, 1> = ["hold"] "adopt";
     /// Keeps holds alive.
     RENEW: BatchScript<0, 1> = ["read_write"] "renew";
     /// Refuses an older fencing token.

@@ -1,6 +1,7 @@
 //! What every lock must do: each rule is written once and run for each kind. A new kind adds a line at the end.
 
 mod ends;
+mod hand_off;
 mod holding;
 mod refusals;
 
@@ -243,6 +244,9 @@ macro_rules! contract {
                 ends: an_extension_of_what_has_ended_revives_nothing;
                 ends: a_longest_hold_ends_on_both_sides_and_is_told;
                 ends: a_longest_hold_within_one_lease_ends_too;
+                hand_off: what_is_handed_off_goes_on_elsewhere_and_only_once;
+                hand_off: only_the_last_lease_is_handed_off;
+                hand_off: what_is_handed_off_ends_when_its_lease_does;
                 refusals: a_key_that_holds_something_else_is_refused_and_left_alone;
                 refusals: every_way_to_fail_has_an_error_of_its_own;
                 refusals: what_is_no_write_lock_is_not_downgraded_and_stays_held;

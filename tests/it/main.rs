@@ -8,6 +8,7 @@ mod every_kind; // what befell renewals and tables elsewhere, with every kind
 mod fair; // the queue of the fair lock: order, dead waiters, mixed with Redisson's
 mod faults; // each fault takes effect, tells when, and heals
 mod fence_gate; // an older fencing token is refused where it matters
+mod hand_off; // a held lock goes on in another process, and in one only
 mod harness; // the load tool from the outside: its exit codes, its processes, its report
 mod harness_kinds; // the load tool over every kind of lock
 mod lost_replies; // what may have run, and may still run later, harms nobody

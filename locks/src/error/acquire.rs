@@ -108,7 +108,8 @@ pub enum AcquireError {
     },
 }
 
-fn reasons(masters: &[Option<String>]) -> String {
+/// Why each master did not do what was asked.
+pub(super) fn reasons(masters: &[Option<String>]) -> String {
     let reason = |(index, reason): (usize, &Option<String>)| {
         format!("master {}: {}", index + 1, reason.as_deref().unwrap_or("granted"))
     };

@@ -6,8 +6,9 @@ use std::time::Duration;
 use super::{LeaseState, LostReason, Released};
 use crate::acquire;
 use crate::clock::{self, Moment};
-use crate::error::{CallError, DowngradeError, ExtendError, InvalidTimes, ReleaseError};
-use crate::hold::Hold;
+use crate::error::{CallError, DowngradeError, ExtendError, HandOffError, InvalidTimes, ReleaseError};
+use crate::hand_off::HandedOff;
+use crate::hold::{Hold, Turn};
 use crate::keys::LockName;
 use crate::mode::nonsense;
 use crate::options::{Terms, whole_millis};
@@ -140,6 +141,33 @@ impl Single {
         }
     }
 
+    /// See `Lease::hand_off`.
+    pub(crate) async fn hand_off(self) -> Result<HandedOff, HandOffError> {
+        let hold = self.hold.clone();
+        // Nobody enters again meanwhile.
+        let mut turn = hold.turn.lock().await;
+        if let Some(reason) = hold.lost_reason() {
+            let name = self.name().to_string();
+            return Err(HandOffError::Lost { name, reason });
+        }
+        if hold.leases() > 1 {
+            return Err(HandOffError::HeldAgain {
+                lease: Box::new(self.into()),
+            });
+        }
+        hold.lower_to_one().await;
+        let handed_off = HandedOff::of(&[(0, hold.clone())], self.renewed, self.remaining(), None);
+        self.leave_behind(&mut turn);
+        Ok(handed_off)
+    }
+
+    /// Ends this lease here, the last of its hold, and nothing of the hold is sent any more.
+    pub(crate) fn leave_behind(mut self, turn: &mut Turn) {
+        self.given_back = true;
+        self.hold.leave(self.renewed);
+        turn.ended = Some(Outcome::Left(0));
+    }
+
     /// Ends this lease here and leaves the rest to the [`Release`], which goes on in the background if it is dropped.
     fn give_back(&mut self) -> Release {
         self.given_back = true;
@@ -157,6 +185,15 @@ impl Drop for Single {
 }
 
 impl Hold {
+    /// Brings Redis down to the one lease that is left, if there were more: for who holds the turn. What fails does no harm, since
+    /// whoever adopts sets the count.
+    pub(crate) async fn lower_to_one(&self) {
+        if self.was_reentered() {
+            let call = self.mode.release(&self.holder, 1);
+            let _ = self.client.connection.run(&call, None).await;
+        }
+    }
+
     /// Whether the hold can be trusted.
     pub(crate) fn is_valid(&self) -> bool {
         clock::now() < self.trusted_until()

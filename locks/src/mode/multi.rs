@@ -54,6 +54,10 @@ impl Mode for Multi {
         &self.joined
     }
 
+    fn names(&self) -> Vec<LockName> {
+        self.names.clone()
+    }
+
     fn acquire(&self, ask: &Ask<'_>) -> Call {
         let args = [
             Value::Bytes(ask.holder.as_bytes()),

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::Members;
-use super::round::{Answer, Bid, ask, try_acquire};
+use super::round::{Answer, Bid, LONGEST_BUDGET, ask, try_acquire};
 use crate::clock::{self, Moment};
-use crate::error::{DowngradeError, ExtendError, ReleaseError};
+use crate::error::{DowngradeError, ExtendError, HandOffError, ReleaseError};
+use crate::hand_off::HandedOff;
 use crate::hold::Hold;
 use crate::keys::LockName;
 use crate::lease::{Lease, LeaseState, LostReason, Released, Single};
@@ -225,6 +227,51 @@ impl Majority {
             name: self.name().to_string(),
             reason: LostReason::NotOwner,
         }))
+    }
+
+    /// See `Lease::hand_off`.
+    pub(crate) async fn hand_off(self) -> Result<HandedOff, HandOffError> {
+        let parts: Vec<(usize, Arc<Hold>)> = {
+            let held = lock(&self.shared.held);
+            let valid = held.iter().filter(|(_, lease)| lease.is_valid());
+            valid.map(|(index, lease)| (*index, lease.hold().clone())).collect()
+        };
+        // Nobody enters again meanwhile, on any master.
+        let mut turns = Vec::new();
+        for (index, hold) in &parts {
+            turns.push((*index, hold.turn.lock().await));
+        }
+        let lost = match self.lost_reason() {
+            None if parts.len() < self.shared.needed => Some(LostReason::DeadlinePassed),
+            other => other,
+        };
+        if let Some(reason) = lost {
+            return Err(HandOffError::Lost {
+                name: self.name().to_string(),
+                reason,
+            });
+        }
+        if parts.iter().any(|(_, hold)| hold.leases() > 1) {
+            drop(turns);
+            return Err(HandOffError::HeldAgain {
+                lease: Box::new(self.into()),
+            });
+        }
+        let mut lowering = JoinSet::new();
+        for (_, hold) in parts.iter().filter(|(_, hold)| hold.was_reentered()) {
+            let hold = hold.clone();
+            lowering.spawn(async move { timeout(LONGEST_BUDGET, hold.lower_to_one()).await });
+        }
+        while lowering.join_next().await.is_some() {}
+        let masters = Some(self.shared.members.nodes.len());
+        let handed_off = HandedOff::of(&parts, self.shared.renewed, self.remaining(), masters);
+        for (index, lease) in self.shared.let_go() {
+            // One that has joined since is not part of it, and is given back.
+            if let Some((_, turn)) = turns.iter_mut().find(|(part, _)| *part == index) {
+                lease.leave_behind(turn);
+            }
+        }
+        Ok(handed_off)
     }
 
     fn lost_reason(&self) -> Option<LostReason> {

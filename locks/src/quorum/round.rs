@@ -8,7 +8,8 @@ use tokio::time::timeout;
 use super::{Majority, Members};
 use crate::acquire;
 use crate::clock;
-use crate::error::AcquireError;
+use crate::error::{AcquireError, AdoptError};
+use crate::hand_off::{self, HandedOff};
 use crate::lease::Single;
 use crate::options::{AcquireOptions, Terms};
 use crate::owner::Owner;
@@ -52,6 +53,56 @@ pub(crate) async fn try_acquire(members: Members, options: AcquireOptions) -> Re
     }
 }
 
+/// Takes over what was handed off, on a majority.
+pub(super) async fn adopt(members: Members, handed_off: &HandedOff) -> Result<Majority, AdoptError> {
+    let bid = Bid::adopted(members, handed_off);
+    let (nodes, needed, name) = (&bid.members.nodes, bid.members.majority(), handed_off.name());
+    let mut asked = JoinSet::new();
+    for (index, from) in handed_off.holders() {
+        let Some(node) = nodes.get(*index).cloned() else {
+            return Err(AdoptError::Malformed);
+        };
+        let (index, from, handed_off, owner) = (*index, from.clone(), handed_off.clone(), bid.owner.clone());
+        let adopting = async move { hand_off::adopt(node, &handed_off, &from, Some(&owner)).await };
+        let within = timeout(bid.budget, adopting);
+        asked.spawn(async move { (index, within.await) });
+    }
+    let mut adopted = Vec::new();
+    let missing = || Some("not held when it was handed off".to_owned());
+    let mut reasons: Vec<Option<String>> = nodes.iter().map(|_| missing()).collect();
+    let (mut gone, mut outcome_unknown) = (nodes.len() - handed_off.holders().len().min(nodes.len()), false);
+    while let Some(answer) = asked.join_next().await {
+        let Ok((index, answer)) = answer else { continue };
+        reasons[index] = match answer {
+            Ok(Ok(lease)) => {
+                adopted.push((index, lease));
+                None
+            }
+            Ok(Err(error)) => {
+                gone += usize::from(matches!(error, AdoptError::Gone { .. }));
+                outcome_unknown |= error.outcome_unknown();
+                Some(with_source(&error))
+            }
+            Err(_) => {
+                outcome_unknown = true;
+                Some(format!("no answer within {:?}", bid.budget))
+            }
+        };
+    }
+    if adopted.iter().filter(|(_, lease)| lease.is_valid()).count() >= needed {
+        return Ok(Majority::new(&bid, adopted, JoinSet::new()));
+    }
+    match gone > nodes.len() - needed {
+        true => Err(AdoptError::Gone { name }),
+        false => Err(AdoptError::NoQuorum {
+            name,
+            needed,
+            outcome_unknown,
+            masters: reasons,
+        }),
+    }
+}
+
 /// What is asked of every master.
 pub(super) struct Bid {
     pub(super) members: Members,
@@ -77,11 +128,24 @@ impl Bid {
             options: options.owner(&owner),
             owner,
             renewed: terms.renewed,
-            budget: (terms.timings.lease / 10).clamp(SHORTEST_BUDGET, LONGEST_BUDGET),
+            budget: budget(terms.timings.lease),
             asked: 0,
             members,
         };
         Ok((bid, terms))
+    }
+
+    /// What is asked again of masters that are missing, once a hold was adopted.
+    fn adopted(members: Members, handed_off: &HandedOff) -> Self {
+        let owner = Owner::new();
+        Bid {
+            options: AcquireOptions::new().owner(&owner),
+            owner,
+            renewed: handed_off.is_renewed(),
+            budget: budget(handed_off.lease()),
+            asked: handed_off.holders().len() as u32,
+            members,
+        }
     }
 
     /// Asks every master once: a majority, or why there is none.
@@ -222,9 +286,14 @@ fn with_source(error: &dyn std::error::Error) -> String {
     }
 }
 
+/// How long one master may take for a lease of this length.
+fn budget(lease: Duration) -> Duration {
+    (lease / 10).clamp(SHORTEST_BUDGET, LONGEST_BUDGET)
+}
+
 /// One master's answer should take milliseconds; RedLock asks for a small part of the lease.
 const SHORTEST_BUDGET: Duration = Duration::from_millis(20);
-const LONGEST_BUDGET: Duration = Duration::from_millis(500);
+pub(super) const LONGEST_BUDGET: Duration = Duration::from_millis(500);
 /// Between rounds.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
