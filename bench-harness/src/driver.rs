@@ -94,8 +94,8 @@ pub type Watcher = Arc<dyn Fn(&RenewalSeen) + Send + Sync>;
 pub struct DriverOptions {
     /// The kind of lock.
     pub kind: LockKind,
-    /// The server, or a leg of the proxy.
-    pub url: String,
+    /// The server, or a leg of the proxy; for a lock over several masters one of each.
+    pub urls: Vec<String>,
     /// How long Redis keeps a lock that is not renewed.
     pub lease: Duration,
     /// What follows when a renewal fails.
@@ -149,7 +149,7 @@ impl fmt::Debug for DriverOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DriverOptions")
             .field("kind", &self.kind)
-            .field("url", &self.url)
+            .field("urls", &self.urls)
             .field("lease", &self.lease)
             .field("policy", &self.policy)
             .finish_non_exhaustive()

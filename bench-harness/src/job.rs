@@ -23,8 +23,8 @@ pub struct Job {
     pub of: u32,
     /// Which worker it is of all: makes its owners unique.
     pub member: u32,
-    /// Its leg of the proxy.
-    pub url: String,
+    /// Its leg of the proxy to each master.
+    pub urls: Vec<String>,
     /// Where it writes its evidence.
     pub evidence: PathBuf,
     /// What all names of locks begin with.

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::clock;
-use crate::faults::{self, Fault, FaultError, Observed, Targets};
+use crate::faults::{self, Fault, FaultError, FaultGuard, Observed, Targets};
 use crate::interrupt::Interrupt;
 use crate::measure::FaultRun;
 use crate::proxy::{Leg, ProxyError};
@@ -98,6 +98,9 @@ pub enum RunError {
 
 /// Refuses at once what the server under test would not allow later.
 pub(crate) fn check_allowed(scenario: &Scenario, target: &Target, options: &RunOptions) -> Result<(), RunError> {
+    if target.own().is_none() && scenario.lock.kind.masters() > 1 {
+        return Err(RunError::NotOurs("a lock over several masters"));
+    }
     for fault in &scenario.faults {
         if target.own().is_none() && fault.kind == FaultKind::FreezeServer {
             return Err(RunError::NotOurs(fault.kind.name()));
@@ -114,7 +117,7 @@ fn strike(
     scenario: &Scenario,
     spec: &FaultSpec,
     target: &Target,
-    legs: Vec<Leg>,
+    legs: Vec<Vec<Leg>>,
     options: &RunOptions,
 ) -> Result<Observed, RunError> {
     let length = scenario.scaled(spec.length);
@@ -125,26 +128,63 @@ fn strike(
         FaultKind::Refuse => Fault::Refuse,
         FaultKind::Swallow => Fault::Swallow,
     };
-    let targets = Targets {
-        server: target.own(),
-        admin_url: Some(target.url()),
-        legs,
-    };
-    let guard = faults::inject(&fault, &targets).map_err(|source| RunError::Fault { kind, source })?;
+    let guards = inject(&fault, spec, target, legs).map_err(|source| RunError::Fault { kind, source })?;
+    let masters = spec
+        .masters
+        .map_or_else(String::new, |count| format!(", {count} of the masters"));
     options.progress.line(&format!(
-        "fault {kind} for {:.2} s, scope {}",
+        "fault {kind} for {:.2} s, scope {}{masters}",
         length.as_secs_f64(),
         spec.scope.name()
     ));
     let whole = options.interrupt.sleep(length);
-    // A pause ends by itself, some time late; to end it early would be another fault than the one asked for.
-    let observed = if whole { guard.outlast() } else { guard.heal() };
-    let observed = observed.map_err(|source| RunError::Fault { kind, source })?;
+    // All are ended, whatever one of them says.
+    let ended: Vec<_> = guards
+        .into_iter()
+        // A pause ends by itself, some time late; to end it early would be another fault than the one asked for.
+        .map(|guard| if whole { guard.outlast() } else { guard.heal() })
+        .collect();
+    let mut observed: Option<Observed> = None;
+    for each in ended {
+        let each = each.map_err(|source| RunError::Fault { kind, source })?;
+        let so_far = observed.unwrap_or(each);
+        observed = Some(Observed {
+            from_ns: so_far.from_ns.min(each.from_ns),
+            to_ns: so_far.to_ns.max(each.to_ns),
+        });
+    }
+    let observed = observed.ok_or(RunError::NotOurs(kind))?;
     options.progress.line(&format!(
         "fault {kind} is over after {:.2} s",
         observed.duration().as_secs_f64()
     ));
     Ok(observed)
+}
+
+/// Brings a fault about on as many masters as the scenario says. `legs` are those of each worker, one to each master.
+fn inject<'a>(
+    fault: &Fault,
+    spec: &FaultSpec,
+    target: &'a Target,
+    legs: Vec<Vec<Leg>>,
+) -> Result<Vec<FaultGuard<'a>>, FaultError> {
+    let masters = spec.masters.unwrap_or(usize::MAX);
+    if !spec.kind.is_of_server() {
+        let legs = legs
+            .into_iter()
+            .flat_map(|of_worker| of_worker.into_iter().take(masters));
+        return Ok(vec![faults::inject(fault, &Targets::legs(legs))?]);
+    }
+    let urls = target.urls().into_iter().enumerate().take(masters);
+    let of_master = urls.map(|(index, url)| {
+        let targets = Targets {
+            server: target.own().map(|servers| &servers[index]),
+            admin_url: Some(url),
+            legs: Vec::new(),
+        };
+        faults::inject(fault, &targets)
+    });
+    of_master.collect()
 }
 
 fn fault_run(scenario: &Scenario, spec: &FaultSpec, observed: Observed, origin_ns: u64) -> FaultRun {

@@ -152,7 +152,7 @@ fn driver_options(kind: LockKind, job: &Job, evidence: &Arc<EvidenceFile>) -> Dr
     let watched = matches!(job.role, Role::Holder { .. });
     DriverOptions {
         kind,
-        url: job.url.clone(),
+        urls: job.urls.clone(),
         lease: scenario.lease(),
         policy,
         command_timeout: scenario.scaled(scenario.lock.command.timeout),

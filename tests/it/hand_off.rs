@@ -149,15 +149,9 @@ async fn a_majority_is_adopted_by_one_or_by_nobody() {
     assert!(adopted > 0);
 
     // A master less is no hindrance.
-    let handed_off = first
-        .quorum()
-        .reentrant("n")
-        .acquire()
-        .await
-        .unwrap()
-        .hand_off()
-        .await
-        .unwrap();
+    let lease = first.quorum().reentrant("n").acquire().await.unwrap();
+    eventually_async(LONG, || lease.masters_held() == 3).await;
+    let handed_off = lease.hand_off().await.unwrap();
     let _: i64 = query(&servers[2], redis::cmd("DEL").arg("n"));
     let lease = one.adopt(&handed_off).await.unwrap();
     // It is repaired like any other.
@@ -243,7 +237,7 @@ async fn an_adoption_that_is_dropped_or_unanswered_leaves_nothing_held() {
     let leg = proxy.leg().unwrap();
     let settings = Locks::builder().standalone(&leg.url()).watchdog_time(WATCHDOG);
     let silenced = settings
-        .command_timeout(Duration::from_millis(100))
+        .command_timeout(Duration::from_millis(500))
         .build()
         .await
         .unwrap();

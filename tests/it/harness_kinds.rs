@@ -49,6 +49,69 @@ fn every_kind_runs_clean_and_loses_no_update() {
 }
 
 #[test]
+fn a_quorum_works_on_while_a_minority_is_out_and_never_twice_at_once() {
+    let on_one =
+        |kind: &str| format!("{COUNTING}[[fault]]\nat = \"300ms\"\nfor = \"3s\"\nkind = \"{kind}\"\nmasters = 1\n");
+    for kind in ["freeze_server", "swallow", "refuse", "pause_write"] {
+        let name = format!("quorum-{kind}");
+        let (code, outcome) = run(&name, &on_one(kind), &["lock.type=quorum", "workload.duration=4s"]);
+        assert!(is_clean(code), "{kind}: {}", outcome.verdict);
+        assert_eq!(outcome.faults.len(), 1, "{kind}");
+        for name in ["lost_updates", "overlap.count", "errors"] {
+            assert_eq!(metric(&outcome, name), 0.0, "{kind}: {name}");
+        }
+        let seconds: Vec<u32> = outcome
+            .load
+            .unwrap()
+            .series
+            .iter()
+            .map(|second| second.second)
+            .collect();
+        let within = seconds.contains(&1) || seconds.contains(&2);
+        assert!(within, "{kind}: work goes on during the fault, not in {seconds:?} only");
+    }
+}
+
+/// Nothing was found. On a busy machine a fault may last longer than it was asked to, so that the run does not count as a measurement.
+fn is_clean(code: Option<i32>) -> bool {
+    matches!(code, Some(0 | 7))
+}
+
+#[test]
+fn a_majority_that_is_out_stops_a_quorum_and_nothing_is_held_twice() {
+    let fault = "[[fault]]\nat = \"300ms\"\nfor = \"6s\"\nkind = \"swallow\"\nmasters = 2\n";
+    let scenario = COUNTING.replace("\"errors\" = \"== 0\"\n", "");
+    let set = ["lock.type=quorum", "lock.lease=2s", "workload.duration=9s"];
+    let (code, outcome) = run("quorum-majority", &format!("{scenario}{fault}"), &set);
+    assert!(is_clean(code), "{}", outcome.verdict);
+    let load = outcome.load.as_ref().unwrap();
+    assert_eq!((outcome.checked.overlaps.count, load.lost_updates), (0, Some(0)));
+    // It stops, and goes on when the fault is over.
+    let seconds: Vec<u32> = load.series.iter().map(|second| second.second).collect();
+    let goes_on = seconds.iter().any(|second| *second > 6);
+    assert!(!seconds.contains(&3) && goes_on, "{seconds:?}");
+}
+
+#[test]
+fn what_a_quorum_cannot_have_is_refused_with_what_to_write() {
+    let refused = |text: &str, set: &[&str]| {
+        let set: Vec<String> = set.iter().map(|value| (*value).to_owned()).collect();
+        leasehold_bench::Scenario::parse("bad.toml", text, &set)
+            .unwrap_err()
+            .message
+    };
+    let message = refused(HELD, &["lock.type=quorum"]);
+    assert!(message.contains("\"closed\" or \"open\""), "{message}");
+    let fault = |masters: usize| {
+        format!("{COUNTING}[[fault]]\nat = \"100ms\"\nfor = \"1s\"\nkind = \"refuse\"\nmasters = {masters}\n")
+    };
+    let message = refused(&fault(4), &["lock.type=quorum"]);
+    assert!(message.contains("1 to 3 masters"), "{message}");
+    let message = refused(&fault(1), &[]);
+    assert!(message.contains("only a lock of the type \"quorum\""), "{message}");
+}
+
+#[test]
 fn without_a_lock_updates_are_lost_and_writes_are_stale() {
     let (code, outcome) = run("none", COUNTING, &["lock.type=none"]);
     assert_eq!(code, Some(4), "{}", outcome.verdict);

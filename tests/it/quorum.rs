@@ -1,14 +1,16 @@
 //! The quorum lock over independent masters: a majority decides, a minority is given back, nobody waits for a node that hangs.
 
+mod held;
+mod kinds;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use leasehold::{
-    AcquireError, AcquireOptions, BuildError, DowngradeError, ExtendError, LeaseState, LockKind, Locks, LostReason,
-    Quorum, Released, RenewalPolicy,
-};
+use leasehold::{AcquireError, Locks, Quorum, Released};
 use leasehold_bench::proxy::{Leg, Mode, Proxy};
 use leasehold_bench::servers::RedisServer;
-use tests::{LONG, WATCHDOG, client, direct, eventually_async, fresh_server, holders, is_idle, keys, pttl, query};
+use tests::{LONG, WATCHDOG, client, eventually_async, fresh_server, holders, is_idle, query};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -188,57 +190,6 @@ async fn answers_that_take_longer_than_the_lease_never_make_a_lease() {
 }
 
 #[tokio::test]
-async fn a_majority_lost_is_told_and_a_minority_is_repaired() {
-    // G63: nodes that come back empty, one after the other, and then two at once.
-    let nodes = Nodes::start(5);
-    let clients = nodes.clients().await;
-    let rivals = Quorum::over(nodes.clients().await).unwrap().reentrant("n");
-    let lease = Quorum::over(clients).unwrap().reentrant("n").acquire().await.unwrap();
-    eventually_async(LONG, || lease.masters_held() == 5).await;
-    for index in 0..3 {
-        let _: () = query(&nodes.servers[index], redis::cmd("FLUSHALL").arg("SYNC"));
-        let rival = rivals.acquire().wait_limit(Duration::ZERO).await;
-        assert!(rival.is_err(), "four of five are still held");
-        eventually_async(LONG, || nodes.held_on("n") == 5 && lease.masters_held() == 5).await;
-        assert!(lease.is_valid());
-    }
-    // Connected beforehand, so that none is repaired before the last is gone.
-    let mut connections: Vec<_> = nodes.servers[..3].iter().map(direct).collect();
-    for connection in &mut connections {
-        redis::cmd("FLUSHALL").arg("SYNC").exec(connection).unwrap();
-    }
-    let reason = tokio::time::timeout(LONG, lease.lost())
-        .await
-        .expect("at the next renewal");
-    assert_eq!(reason, LostReason::NotOwner);
-    assert!(!lease.is_valid());
-    assert!(lease.run(std::future::pending::<()>()).await.is_err());
-    assert!(lease.release().await.is_err());
-    eventually_async(LONG, || nodes.held_on("n") == 0).await;
-}
-
-#[tokio::test]
-async fn a_lease_time_of_ones_own_ends_and_is_not_repaired() {
-    let nodes = Nodes::start(3);
-    let lock = Quorum::over(nodes.clients().await).unwrap().reentrant("n");
-    let lease = lock.acquire().lease_time(WATCHDOG).await.unwrap();
-    assert_eq!(
-        tokio::time::timeout(LONG, lease.lost()).await.unwrap(),
-        LostReason::DeadlinePassed
-    );
-    eventually_async(LONG, || nodes.held_on("n") == 0).await;
-    tokio::time::sleep(WATCHDOG).await;
-    assert!(
-        nodes
-            .servers
-            .iter()
-            .all(|server| keys(server).is_empty() && pttl(server, "n") == -2)
-    );
-    // G75: one round trip, and the truth.
-    assert!(lease.release().await.is_err());
-}
-
-#[tokio::test]
 async fn a_dropped_acquire_and_a_dropped_lease_leave_nothing_on_any_node() {
     let nodes = Nodes::start(3);
     let clients = nodes.clients().await;
@@ -250,288 +201,38 @@ async fn a_dropped_acquire_and_a_dropped_lease_leave_nothing_on_any_node() {
     eventually_async(LONG, || nodes.held_on("n") == 0 && clients.iter().all(is_idle)).await;
 }
 
-#[tokio::test]
-async fn its_owner_enters_again_on_the_same_masters() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_master_and_short_leases_never_make_two_holders() {
+    // G61: a lease shorter than an answer was given to several callers at once.
     let nodes = Nodes::start(3);
-    let locks = nodes.client().await;
-    let (lock, rival) = (
-        locks.quorum().reentrant("n"),
-        nodes.client().await.quorum().reentrant("n"),
-    );
-    let owner = locks.owner();
-    let first = lock.acquire().owner(&owner).await.unwrap();
-    let second = first.reenter().await.unwrap();
-    let third = lock
-        .try_acquire()
-        .owner(&first.owner())
-        .await
-        .unwrap()
-        .expect("its own");
-    assert_eq!((first.hold_count(), third.owner()), (3, owner.clone()));
-    let refused = lock.acquire().owner(&owner).no_reentry().await.unwrap_err();
-    assert!(matches!(refused, AcquireError::AlreadyHeld { .. }), "{refused}");
-    assert_eq!(second.release().await.unwrap(), Released::StillHeld(2));
-    assert_eq!(first.release().await.unwrap(), Released::StillHeld(1));
-    assert!(rival.try_acquire().await.unwrap().is_none());
-    assert_eq!(third.release().await.unwrap(), Released::Fully);
-    eventually_async(LONG, || nodes.held_on("n") == 0 && is_idle(&locks)).await;
-}
-
-#[tokio::test]
-async fn an_owner_whose_master_came_back_empty_is_repaired_with_all_its_leases() {
-    let nodes = Nodes::start(3);
-    let locks = nodes.client().await;
-    let first = locks.quorum().reentrant("n").acquire().await.unwrap();
-    let second = first.reenter().await.unwrap();
-    eventually_async(LONG, || first.masters_held() == 3 && second.masters_held() == 3).await;
-    let _: () = query(&nodes.servers[1], redis::cmd("FLUSHALL").arg("SYNC"));
-    eventually_async(LONG, || second.masters_held() < 3).await;
-    eventually_async(LONG, || first.masters_held() == 3 && second.masters_held() == 3).await;
-    assert_eq!(holders(&nodes.servers[1], "n")[0].1, "2");
-    assert_eq!(first.release().await.unwrap(), Released::StillHeld(1));
-    assert!(second.is_valid());
-    assert_eq!(second.release().await.unwrap(), Released::Fully);
-    eventually_async(LONG, || nodes.held_on("n") == 0 && is_idle(&locks)).await;
-}
-
-/// G65: extending and giving back with one of three masters down raised an error.
-#[tokio::test]
-async fn it_is_extended_and_given_back_while_a_majority_answers() {
-    let nodes = Nodes::start(3);
-    let clients = nodes.clients_on_legs().await;
-    for mode in [Mode::Refuse, Mode::Swallow] {
-        let lock = Quorum::over(clients.clone()).unwrap().reentrant("n");
-        let lease = lock.acquire().wait_limit(LONG).await.unwrap();
-        eventually_async(LONG, || lease.masters_held() == 3).await;
-        nodes.legs[1].switch(mode).unwrap();
-        lease.extend(MINUTE).await.expect("a majority answers");
-        assert!(lease.remaining() > MINUTE * 2 / 3);
-        nodes.legs[2].switch(mode).unwrap();
-        let error = lease.extend(MINUTE * 2).await.unwrap_err();
-        assert!(
-            matches!(error, ExtendError::Call { .. }) && error.is_retryable(),
-            "{error}"
-        );
-        assert!(lease.is_valid() && lease.remaining() < MINUTE);
-        nodes.legs[2].switch(Mode::Pass).unwrap();
-        assert_eq!(lease.release().await.unwrap(), Released::Fully);
-        nodes.legs[1].switch(Mode::Pass).unwrap();
-        eventually_async(LONG, || nodes.held_on("n") == 0 && clients.iter().all(is_idle)).await;
-    }
-}
-
-#[tokio::test]
-async fn what_no_majority_holds_any_more_is_neither_extended_nor_entered_again() {
-    let nodes = Nodes::start(3);
-    let locks = nodes.client().await;
-    let lease = locks
-        .quorum()
-        .reentrant("n")
-        .acquire()
-        .lease_time(MINUTE)
-        .await
-        .unwrap();
-    eventually_async(LONG, || lease.masters_held() == 3).await;
-    for server in &nodes.servers[..2] {
-        let _: i64 = query(server, redis::cmd("DEL").arg("n"));
-    }
-    let refused = lease.extend(MINUTE).await.unwrap_err();
-    assert!(
-        matches!(
-            refused,
-            ExtendError::Lost {
-                reason: LostReason::NotOwner,
-                ..
+    nodes.legs[1].switch(Mode::Delay(Duration::from_millis(700))).unwrap();
+    let inside = Arc::new(AtomicU32::new(0));
+    let mut callers = Vec::new();
+    for _ in 0..3 {
+        let lock = Quorum::over(nodes.clients_on_legs().await).unwrap().reentrant("n");
+        let inside = inside.clone();
+        callers.push(tokio::spawn(async move {
+            let mut passed = 0;
+            for _ in 0..5 {
+                let acquire = lock.acquire().wait_limit(LONG).lease_time(Duration::from_secs(1));
+                let Ok(lease) = acquire.await else { continue };
+                // Work that ends with the lease.
+                let work = async {
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                };
+                let begun = lease.run(work).await;
+                inside.store(0, Ordering::SeqCst);
+                passed += u32::from(begun.is_ok());
+                let _ = lease.release().await;
             }
-        ),
-        "{refused}"
-    );
-    assert!(!lease.is_valid() && nodes.held_on("n") == 1);
-    assert_eq!(*lease.state().borrow(), LeaseState::Lost(LostReason::NotOwner));
-    let refused = lease.reenter().await.unwrap_err();
-    assert!(matches!(refused, AcquireError::Lost { .. }), "{refused}");
-    assert_eq!(nodes.held_on("n"), 1);
-    // The minority is given back with the lease.
-    drop(lease);
-    eventually_async(LONG, || nodes.held_on("n") == 0 && is_idle(&locks)).await;
-}
-
-#[tokio::test]
-async fn a_majority_that_is_renewed_by_luck_alone_is_at_risk_and_one_lost_stays_lost() {
-    let nodes = Nodes::start(3);
-    let clients = nodes.clients_on_legs().await;
-    let quorum = Quorum::over(clients).unwrap();
-    let lease = quorum.reentrant("n").acquire().await.unwrap();
-    eventually_async(LONG, || lease.masters_held() == 3).await;
-    let mut states = lease.state();
-    for leg in &nodes.legs[..2] {
-        leg.switch(Mode::Refuse).unwrap();
+            passed
+        }));
     }
-    let at_risk = states.wait_for(|state| matches!(state, LeaseState::AtRisk { .. }));
-    tokio::time::timeout(LONG, at_risk).await.unwrap().unwrap();
-    let lost = tokio::time::timeout(LONG, lease.lost()).await.unwrap();
-    assert_eq!(lost, LostReason::DeadlinePassed);
-    for leg in &nodes.legs {
-        leg.switch(Mode::Pass).unwrap();
+    let mut passed = 0;
+    for caller in callers {
+        passed += tokio::time::timeout(LONG * 2, caller).await.unwrap().unwrap();
     }
-    let rival = Quorum::over(nodes.clients().await).unwrap().reentrant("n");
-    let next = tokio::time::timeout(LONG, rival.acquire().into_future())
-        .await
-        .unwrap()
-        .unwrap();
-    assert!(!lease.is_valid() && next.is_valid());
-    next.release().await.unwrap();
-    tokio::time::sleep(WATCHDOG).await;
-    assert!(!lease.is_valid(), "free masters do not bring it back");
-}
-
-#[tokio::test]
-async fn many_readers_or_one_writer_over_a_majority() {
-    let nodes = Nodes::start(3);
-    let (here, there) = (nodes.client().await, nodes.client().await);
-    let (ours, theirs) = (here.quorum().read_write("n"), there.quorum().read_write("n"));
-    let readers = [
-        ours.read().acquire().await.unwrap(),
-        theirs.read().acquire().await.unwrap(),
-    ];
-    assert!(theirs.write().try_acquire().await.unwrap().is_none());
-    for reader in readers {
-        reader.release().await.unwrap();
-    }
-    let writer = ours.write().acquire().await.unwrap();
-    assert!(theirs.read().try_acquire().await.unwrap().is_none());
-    // The owner of the write lock may read beside it.
-    let beside = ours.read().acquire().owner(&writer.owner()).await.unwrap();
-    writer.release().await.unwrap();
-    assert!(theirs.write().try_acquire().await.unwrap().is_none());
-    let refused = ours.write().acquire().owner(&beside.owner()).await.unwrap_err();
-    assert!(matches!(refused, AcquireError::WouldDeadlock { .. }), "{refused}");
-    beside.release().await.unwrap();
-}
-
-#[tokio::test]
-async fn a_writer_over_a_majority_becomes_a_reader_and_nobody_writes_in_between() {
-    let nodes = Nodes::start(3);
-    let (here, there) = (nodes.client().await, nodes.client().await);
-    let (ours, theirs) = (here.quorum().read_write("n"), there.quorum().read_write("n"));
-    let writer = ours.write().acquire().await.unwrap();
-    let waiting = tokio::spawn(theirs.write().acquire().into_future());
-    let reader = writer.downgrade().await.unwrap();
-    let beside = theirs.read().acquire().wait_limit(LONG).await.unwrap();
-    assert!(reader.is_valid() && !waiting.is_finished());
-    beside.release().await.unwrap();
-    reader.release().await.unwrap();
-    let next = tokio::time::timeout(LONG, waiting).await.unwrap().unwrap().unwrap();
-    for server in &nodes.servers {
-        let _: i64 = query(server, redis::cmd("DEL").arg("n"));
-    }
-    tokio::time::timeout(LONG, next.lost()).await.unwrap();
-    let refused = next.downgrade().await.unwrap_err();
-    assert!(matches!(refused, DowngradeError::Lost { .. }), "{refused}");
+    assert!(passed > 0);
     eventually_async(LONG, || nodes.held_on("n") == 0).await;
-}
-
-#[tokio::test]
-async fn every_kind_but_two_is_held_by_a_majority() {
-    let nodes = Nodes::start(3);
-    let (here, there) = (nodes.client().await, nodes.client().await);
-    for kind in LockKind::ALL {
-        let lock = match here.quorum().lock(*kind, "n") {
-            Ok(lock) => lock,
-            Err(refused) => {
-                assert!(matches!(kind, LockKind::Fair | LockKind::Fenced), "{refused}");
-                assert!(
-                    refused.to_string().starts_with(&format!("there is no {kind} lock")),
-                    "{refused}"
-                );
-                continue;
-            }
-        };
-        assert_eq!(lock.kind(), LockKind::Quorum);
-        let lease = lock.acquire_with(AcquireOptions::new()).await.unwrap();
-        eventually_async(LONG, || lease.masters_held() == 3).await;
-        assert_eq!((nodes.held_on("n"), lease.fencing_token()), (3, None));
-        let rival = there.quorum().lock_for_reading(*kind, "n").unwrap();
-        assert!(rival.try_acquire_with(AcquireOptions::new()).await.unwrap().is_none());
-        lease.release().await.unwrap();
-        eventually_async(LONG, || nodes.held_on("n") == 0).await;
-    }
-    let both = here.quorum().multi(["n", "m"]).acquire().await.unwrap();
-    eventually_async(LONG, || nodes.held_on("m") == 3).await;
-    assert!(there.quorum().reentrant("m").try_acquire().await.unwrap().is_none());
-    both.release().await.unwrap();
-    eventually_async(LONG, || nodes.held_on("m") == 0 && is_idle(&here)).await;
-}
-
-#[tokio::test]
-async fn a_longest_hold_ends_on_a_majority_and_on_what_was_repaired() {
-    let nodes = Nodes::start(3);
-    let (here, there) = (nodes.client().await, nodes.client().await);
-    let lease = here
-        .quorum()
-        .reentrant("n")
-        .acquire()
-        .max_hold(WATCHDOG * 2)
-        .await
-        .unwrap();
-    eventually_async(LONG, || lease.masters_held() == 3).await;
-    let _: () = query(&nodes.servers[2], redis::cmd("FLUSHALL").arg("SYNC"));
-    eventually_async(LONG, || nodes.held_on("n") == 3).await;
-    assert!(lease.remaining() <= WATCHDOG * 2);
-    let lost = tokio::time::timeout(LONG, lease.lost()).await.unwrap();
-    assert_eq!(lost, LostReason::MaxHold);
-    let next = there.quorum().reentrant("n").acquire().wait_limit(LONG).await.unwrap();
-    assert!(!lease.is_valid());
-    next.release().await.unwrap();
-}
-
-#[tokio::test]
-async fn a_minority_out_of_reach_keeps_no_client_from_being_built() {
-    let mut nodes = Nodes::start(3);
-    let urls: Vec<String> = nodes.servers.iter().map(RedisServer::url).collect();
-    let build = |count: usize| {
-        let builder = Locks::builder().standalone(&urls[0]).watchdog_time(WATCHDOG);
-        builder
-            .masters_beside(urls[1..count].iter().map(String::as_str))
-            .build()
-    };
-    let even = build(2).await.unwrap_err();
-    assert!(matches!(even, BuildError::Quorum(_)), "{even}");
-    nodes.servers.remove(0);
-    let locks = build(3).await.expect("two of three are there");
-    let lock = locks.lock(LockKind::Quorum, "n");
-    let lease = lock.acquire_with(AcquireOptions::new()).await.unwrap();
-    assert_eq!((lease.masters_held(), nodes.held_on("n")), (2, 2));
-    lease.release().await.unwrap();
-    assert!(
-        locks.reentrant("n").try_acquire().await.is_err(),
-        "every other kind is on the first alone"
-    );
-    nodes.servers.remove(0);
-    let error = build(3).await.unwrap_err();
-    assert!(matches!(error, BuildError::Unreachable { .. }), "{error}");
-}
-
-#[tokio::test]
-async fn a_shutdown_ends_the_holds_on_all_masters() {
-    let nodes = Nodes::start(3);
-    let locks = nodes.client().await;
-    let lock = locks.quorum().reentrant("n");
-    let lease = lock.acquire().renewal(RenewalPolicy::deadline()).await.unwrap();
-    let waiting = tokio::spawn(lock.acquire().into_future());
-    locks.shutdown(LONG).await.unwrap();
-    let lost = tokio::time::timeout(LONG, lease.lost()).await.unwrap();
-    assert_eq!(lost, LostReason::ClientClosed);
-    let error = tokio::time::timeout(LONG, waiting).await.unwrap().unwrap().unwrap_err();
-    assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
-    drop(lease);
-    eventually_async(LONG, || nodes.held_on("n") == 0 && is_idle(&locks)).await;
-}
-
-#[tokio::test]
-async fn a_number_of_nodes_without_use_is_refused() {
-    let nodes = Nodes::start(2);
-    let error = Quorum::over(nodes.clients().await).unwrap_err();
-    assert!(error.to_string().contains("odd number"), "{error}");
-    assert!(Quorum::over([]).is_err());
 }

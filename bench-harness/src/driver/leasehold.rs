@@ -27,8 +27,12 @@ impl LeaseholdDriver {
             .policy
             .parse()
             .map_err(|error| format!("policy {}: {error}", options.policy))?;
+        let [url, beside @ ..] = &options.urls[..] else {
+            return Err("it was given no server".to_owned());
+        };
         let mut builder = Locks::builder()
-            .standalone(&options.url)
+            .standalone(url)
+            .masters_beside(beside.iter().map(String::as_str))
             .watchdog_time(options.lease)
             .renewal(policy)
             .command_timeout(options.command_timeout);

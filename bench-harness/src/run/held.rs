@@ -8,6 +8,7 @@ use crate::evidence::Record;
 use crate::faults::Observed;
 use crate::job::{Note, Order, Role, first_key};
 use crate::measure::{Outcome, Overhead, Round};
+use crate::proxy::Leg;
 use crate::scenario::{FaultSpec, Scenario, Scope, nanos};
 
 use super::facts::{self, RoundFacts};
@@ -84,7 +85,7 @@ impl RoundRun<'_> {
             .members()
             .iter()
             .filter(|member| self.spec.scope == Scope::All || is_holder(&member.role));
-        let legs = legs.map(|member| member.leg.clone()).collect();
+        let legs = legs.map(|member| member.legs.clone()).collect();
         if options.interrupt.is_set() {
             return Err(RunError::Interrupted);
         }
@@ -132,7 +133,8 @@ impl RoundRun<'_> {
         let bytes = || {
             let holders = team.members().iter().filter(|member| is_holder(&member.role));
             holders
-                .map(|member| member.leg.bytes())
+                .flat_map(|member| &member.legs)
+                .map(Leg::bytes)
                 .map(|bytes| bytes.to_server + bytes.to_client)
                 .sum::<u64>()
         };

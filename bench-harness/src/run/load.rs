@@ -36,7 +36,7 @@ pub(crate) fn run_load(outcome: &mut Outcome, target: &Target, options: &RunOpti
     // The last requests may wait as long as they are allowed to, and then hold their lock.
     let patience_ns = end_ns + nanos(scenario.workload.wait.0) + nanos(AFTER_THE_END);
     let (all_done, faults) = std::thread::scope(|scope| {
-        let legs = team.members().iter().map(|member| member.leg.clone()).collect();
+        let legs = team.members().iter().map(|member| member.legs.clone()).collect();
         let faults = scope.spawn(|| strike_all(&scenario, target, legs, options, origin_ns));
         let all_done = team.listen_until(patience_ns, &options.interrupt, |answered, waiting| {
             let text = format!("{answered} answered, {waiting} in progress");
@@ -90,7 +90,7 @@ pub(crate) fn run_load(outcome: &mut Outcome, target: &Target, options: &RunOpti
 fn strike_all(
     scenario: &Scenario,
     target: &Target,
-    legs: Vec<crate::proxy::Leg>,
+    legs: Vec<Vec<crate::proxy::Leg>>,
     options: &RunOptions,
     origin_ns: u64,
 ) -> Result<Vec<FaultRun>, RunError> {

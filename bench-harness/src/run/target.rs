@@ -11,8 +11,8 @@ use super::RunError;
 /// The server under test.
 #[derive(Debug)]
 pub(crate) enum Target {
-    /// Started by us; ends with this value.
-    Own(RedisServer),
+    /// Started by us; they end with this value. Several for a lock over independent masters.
+    Own(Vec<RedisServer>),
     /// The user's, with its version.
     Theirs { url: String, version: String },
 }
@@ -40,7 +40,8 @@ impl Target {
                 config,
                 ..ServerOptions::default()
             };
-            return Ok(Self::Own(RedisServer::start(&options)?));
+            let masters = (0..scenario.lock.kind.masters()).map(|_| RedisServer::start(&options));
+            return Ok(Self::Own(masters.collect::<Result<_, _>>()?));
         };
         Upstream::try_from_url(url)?;
         let unreachable = |cause: redis::RedisError| RunError::Unreachable {
@@ -59,18 +60,18 @@ impl Target {
         })
     }
 
-    /// Where to reach it directly.
-    pub(crate) fn url(&self) -> String {
+    /// Where to reach each master directly.
+    pub(crate) fn urls(&self) -> Vec<String> {
         match self {
-            Self::Own(server) => server.url(),
-            Self::Theirs { url, .. } => url.clone(),
+            Self::Own(servers) => servers.iter().map(RedisServer::url).collect(),
+            Self::Theirs { url, .. } => vec![url.clone()],
         }
     }
 
-    /// The process, if it is ours.
-    pub(crate) fn own(&self) -> Option<&RedisServer> {
+    /// The processes, if they are ours.
+    pub(crate) fn own(&self) -> Option<&[RedisServer]> {
         match self {
-            Self::Own(server) => Some(server),
+            Self::Own(servers) => Some(servers),
             Self::Theirs { .. } => None,
         }
     }
@@ -78,19 +79,19 @@ impl Target {
     /// What it says it is.
     pub(crate) fn version(&self) -> String {
         match self {
-            Self::Own(server) => {
-                let (major, minor, patch) = server.version();
+            Self::Own(servers) => {
+                let (major, minor, patch) = servers[0].version();
                 format!("{major}.{minor}.{patch}")
             }
             Self::Theirs { version, .. } => version.clone(),
         }
     }
 
-    /// Where the proxy passes connections on to.
-    pub(crate) fn upstream(&self) -> Result<Upstream, RunError> {
+    /// Where a proxy passes connections on to, for each master.
+    pub(crate) fn upstreams(&self) -> Result<Vec<Upstream>, RunError> {
         match self {
-            Self::Own(server) => Ok(Upstream::from(server)),
-            Self::Theirs { url, .. } => Upstream::try_from_url(url),
+            Self::Own(servers) => Ok(servers.iter().map(Upstream::from).collect()),
+            Self::Theirs { url, .. } => Ok(vec![Upstream::try_from_url(url)?]),
         }
     }
 
@@ -106,18 +107,24 @@ impl Target {
         format!("redis://{}{leg}{}", parts.user, parts.rest)
     }
 
-    /// What it has executed so far.
+    /// What all its masters have executed so far.
     pub(super) fn executed(&self) -> Result<Executed, RunError> {
-        let unreachable = |cause: redis::RedisError| RunError::Unreachable {
-            url: without_secret(&self.url()),
-            cause: cause.to_string(),
-        };
-        let mut connection = connect(&self.url()).map_err(unreachable)?;
-        let stats: String = redis::cmd("INFO")
-            .arg("commandstats")
-            .query(&mut connection)
-            .map_err(unreachable)?;
-        Ok(Executed::read(&stats))
+        let mut executed = Executed::default();
+        for url in self.urls() {
+            let unreachable = |cause: redis::RedisError| RunError::Unreachable {
+                url: without_secret(&url),
+                cause: cause.to_string(),
+            };
+            let mut connection = connect(&url).map_err(unreachable)?;
+            let stats: String = redis::cmd("INFO")
+                .arg("commandstats")
+                .query(&mut connection)
+                .map_err(unreachable)?;
+            let of_master = Executed::read(&stats);
+            executed.scripts += of_master.scripts;
+            executed.script_us += of_master.script_us;
+        }
+        Ok(executed)
     }
 }
 
@@ -219,7 +226,7 @@ mod tests {
             target.through("redis://127.0.0.1:5/"),
             "redis://me:secret@127.0.0.1:5/3"
         );
-        assert_eq!(target.upstream().unwrap(), Upstream::Tcp("host:7000".to_owned()));
+        assert_eq!(target.upstreams().unwrap(), [Upstream::Tcp("host:7000".to_owned())]);
         assert_eq!(without_secret(&url), "redis://…@host:7000/3");
     }
 

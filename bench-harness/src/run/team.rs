@@ -1,4 +1,4 @@
-//! The team: worker processes, each behind its own leg of the proxy.
+//! The team: worker processes, each behind its own leg of a proxy to each master.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -21,8 +21,9 @@ pub(super) struct Team {
     members: Vec<Member>,
     notes: Receiver<(usize, Heard)>,
     hear: Sender<(usize, Heard)>,
-    // After the members: they are gone when the proxy ends.
-    proxy: Proxy,
+    // After the members: they are gone when the proxies end.
+    /// One for each master.
+    proxies: Vec<Proxy>,
     folder: PathBuf,
     prefix: String,
 }
@@ -30,7 +31,8 @@ pub(super) struct Team {
 /// A worker process.
 pub(super) struct Member {
     pub(super) role: Role,
-    pub(super) leg: Leg,
+    /// Its way to each master.
+    pub(super) legs: Vec<Leg>,
     child: Child,
     // Dropping it ends the worker.
     stdin: Option<ChildStdin>,
@@ -49,12 +51,13 @@ impl Team {
     pub(super) fn new(target: &Target, folder: &Path, prefix: String) -> Result<Self, RunError> {
         std::fs::create_dir_all(folder).map_err(system(format!("make the folder {}", folder.display())))?;
         let (hear, notes) = mpsc::channel();
-        let proxy = Proxy::start(target.upstream()?)?;
+        let upstreams = target.upstreams()?.into_iter();
+        let proxies = upstreams.map(Proxy::start).collect::<Result<_, _>>()?;
         Ok(Self {
             members: Vec::new(),
             notes,
             hear,
-            proxy,
+            proxies,
             folder: folder.to_owned(),
             prefix,
         })
@@ -69,14 +72,14 @@ impl Team {
         (index, of): (u32, u32),
     ) -> Result<(), RunError> {
         let member = self.members.len();
-        let leg = self.proxy.leg()?;
+        let legs: Vec<Leg> = self.proxies.iter().map(Proxy::leg).collect::<Result<_, _>>()?;
         let job = Job {
             scenario: scenario.clone(),
             role: role.clone(),
             index,
             of,
             member: member as u32,
-            url: target.through(&leg.url()),
+            urls: legs.iter().map(|leg| target.through(&leg.url())).collect(),
             evidence: self.folder.join(format!("evidence-{member}.bin")),
             prefix: self.prefix.clone(),
         };
@@ -84,7 +87,7 @@ impl Team {
         let evidence = job.evidence;
         let mut joined = Member {
             role,
-            leg,
+            legs,
             child,
             stdin: Some(stdin),
             evidence,

@@ -110,6 +110,10 @@ fn lock(scenario: &Scenario) -> Result<(), Wrong> {
     })?;
     ensure(!held || scenario.lock.kind != LockType::None, "lock.type", || {
         "the model \"held\" needs a lock that is renewed: any type but \"none\"".to_owned()
+    })?;
+    ensure(!held || scenario.lock.kind.masters() == 1, "lock.type", || {
+        "the model \"held\" predicts from the renewals of one master: use \"closed\" or \"open\" for a quorum"
+            .to_owned()
     })
 }
 
@@ -215,6 +219,17 @@ fn faults(scenario: &Scenario) -> Result<(), Wrong> {
                     "{} strikes the whole server: use scope = \"all\", or a fault of the proxy (refuse, swallow)",
                     fault.kind.name()
                 )
+            },
+        )?;
+        let masters = scenario.lock.kind.masters();
+        ensure(
+            fault
+                .masters
+                .is_none_or(|count| masters > 1 && (1..=masters).contains(&count)),
+            path("masters"),
+            || match masters {
+                1 => "only a lock of the type \"quorum\" has several masters: leave it out".to_owned(),
+                _ => format!("a fault strikes 1 to {masters} masters: that is how many lockbench starts"),
             },
         )?;
         ensure(held || fault.at < scenario.workload.duration, path("at"), || {

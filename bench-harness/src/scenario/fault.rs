@@ -18,6 +18,9 @@ pub struct FaultSpec {
     /// To whom.
     #[serde(default)]
     pub scope: Scope,
+    /// On how many of the masters of a quorum lock, the first ones. Default: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub masters: Option<usize>,
 }
 
 /// The kinds of fault.

@@ -20,6 +20,14 @@ impl LockType {
         kinds.chain([LockType::None])
     }
 
+    /// How many independent masters a run of it starts.
+    pub fn masters(self) -> usize {
+        match self {
+            LockType::Kind(LockKind::Quorum) => 3,
+            LockType::Kind(_) | LockType::None => 1,
+        }
+    }
+
     /// Every name that a scenario may write.
     pub fn names() -> impl Iterator<Item = &'static str> {
         LockKind::ALL.iter().map(|kind| kind.name()).chain([NONE])

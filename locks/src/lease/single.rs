@@ -166,6 +166,8 @@ impl Single {
         self.given_back = true;
         self.hold.leave(self.renewed);
         turn.ended = Some(Outcome::Left(0));
+        // The waiters of this process have no release of its own to wait for.
+        drop(self.hold.client.queues.release_for_all(&self.hold));
     }
 
     /// Ends this lease here and leaves the rest to the [`Release`], which goes on in the background if it is dropped.

@@ -171,6 +171,18 @@ pub(super) async fn an_extension_of_what_has_ended_revives_nothing(subject: Subj
     drop(expired);
     next.release().await.unwrap();
 
+    // Held by another in between, and free again.
+    let expired = hold(&*lock, plain().lease_time(Duration::from_millis(200))).await;
+    loss(&expired).await;
+    hold(&*subject.rival(&bench.there), for_a_minute())
+        .await
+        .release()
+        .await
+        .unwrap();
+    assert!(matches!(expired.extend(MINUTE).await, Err(ExtendError::Lost { .. })));
+    assert!(!bench.is_held().await);
+    drop(expired);
+
     let held = hold(&*lock, plain()).await;
     assert!(matches!(held.extend(Duration::ZERO).await, Err(ExtendError::Times(_))));
     assert!(held.is_valid());
