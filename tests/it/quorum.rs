@@ -205,25 +205,29 @@ async fn a_dropped_acquire_and_a_dropped_lease_leave_nothing_on_any_node() {
 async fn a_slow_master_and_short_leases_never_make_two_holders() {
     // G61: a lease shorter than an answer was given to several callers at once.
     let nodes = Nodes::start(3);
+    let mut quorums = Vec::new();
+    for _ in 0..3 {
+        quorums.push(Quorum::over(nodes.clients_on_legs().await).unwrap());
+    }
     nodes.legs[1].switch(Mode::Delay(Duration::from_millis(700))).unwrap();
     let inside = Arc::new(AtomicU32::new(0));
     let mut callers = Vec::new();
-    for _ in 0..3 {
-        let lock = Quorum::over(nodes.clients_on_legs().await).unwrap().reentrant("n");
-        let inside = inside.clone();
+    for quorum in quorums {
+        let (lock, inside) = (quorum.reentrant("n"), inside.clone());
         callers.push(tokio::spawn(async move {
             let mut passed = 0;
             for _ in 0..5 {
                 let acquire = lock.acquire().wait_limit(LONG).lease_time(Duration::from_secs(1));
                 let Ok(lease) = acquire.await else { continue };
-                // Work that ends with the lease.
+                // Work that ends with the lease at the latest.
+                let mut begun = false;
                 let work = async {
+                    begun = true;
                     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 };
-                let begun = lease.run(work).await;
-                inside.store(0, Ordering::SeqCst);
-                passed += u32::from(begun.is_ok());
+                passed += u32::from(lease.run(work).await.is_ok());
+                inside.fetch_sub(u32::from(begun), Ordering::SeqCst);
                 let _ = lease.release().await;
             }
             passed

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::Members;
-use super::round::{Answer, Bid, LONGEST_BUDGET, ask, try_acquire};
+use super::round::{Answer, Bid, LONGEST_BUDGET, Refusal, ask, try_acquire};
 use crate::clock::{self, Moment};
 use crate::error::{DowngradeError, ExtendError, HandOffError, ReleaseError};
 use crate::hand_off::HandedOff;
@@ -352,6 +352,40 @@ impl Shared {
         self.put(&mut held, index, lease);
     }
 
+    /// Asks one master that is missing, once a majority has confirmed that it still has the hold. Else a master whose loss was noticed
+    /// first would be taken anew although the others have lost it too, and nobody would learn that a majority was gone.
+    async fn repair(self: Arc<Self>, index: usize, budget: Duration) -> Answer {
+        let (needed, node) = (self.needed, self.members.nodes[index].clone());
+        let options = self.options_of_the_rest(Duration::ZERO);
+        let mut confirming = JoinSet::new();
+        for (_, lease) in lock(&self.held).iter().filter(|(_, lease)| lease.is_valid()) {
+            let hold = lease.hold().clone();
+            confirming.spawn(async move { hold.extend(hold.timings.lease).await.is_ok() });
+        }
+        // The lease may go meanwhile.
+        drop(self);
+        let mut confirmed = 0;
+        while confirmed < needed {
+            match confirming.join_next().await {
+                Some(Ok(true)) => confirmed += 1,
+                Some(_) => {}
+                None => {
+                    let reason = "no majority has confirmed the others".to_owned();
+                    let outcome_unknown = false;
+                    return (
+                        index,
+                        Err(Refusal::Silent {
+                            reason,
+                            outcome_unknown,
+                        }),
+                    );
+                }
+            }
+        }
+        confirming.detach_all();
+        ask(index, node, options, budget).await
+    }
+
     /// The masters on which it is not held, as long as it is held on a majority. Leases that ended there make place.
     fn missing(&self) -> Vec<usize> {
         let mut held = lock(&self.held);
@@ -389,7 +423,7 @@ impl Shared {
 }
 
 /// Takes in the masters that answer later; then, for a renewed lease, asks those that are missing again, each third of the lease,
-/// while a majority stands: one that came back empty would otherwise be one on which somebody else can begin.
+/// while a majority confirms that it stands: one that came back empty would otherwise be one on which somebody else can begin.
 async fn tend(shared: Weak<Shared>, news: Arc<Notify>, mut asked: JoinSet<Answer>) {
     let Some((renewed, period)) = shared
         .upgrade()
@@ -407,8 +441,7 @@ async fn tend(shared: Weak<Shared>, news: Arc<Notify>, mut asked: JoinSet<Answer
             _ = repair.tick(), if renewed && asked.is_empty() => {
                 let Some(shared) = shared.upgrade() else { return };
                 for index in shared.missing() {
-                    let options = shared.options_of_the_rest(Duration::ZERO);
-                    asked.spawn(ask(index, shared.members.nodes[index].clone(), options, period));
+                    asked.spawn(shared.clone().repair(index, period));
                 }
                 None
             }
