@@ -228,7 +228,8 @@ impl Locks {
         Owner::new()
     }
 
-    /// What operators need: look at a lock, take it away from its holder.
+    /// What operators need: look at a lock, take it away from its holder. It sees the one master of this client; those beside it are
+    /// seen by clients of their own.
     pub fn admin(&self) -> Admin {
         Admin::new(self.client.clone())
     }
@@ -351,7 +352,7 @@ impl LocksBuilder {
     /// Independent masters beside the one of [`standalone`](Self::standalone), for [`Locks::quorum`]: two, four or any larger even
     /// number, so that all together are odd. Default: none.
     ///
-    /// All of them have the settings of this client, and its observer hears of each. Every other kind of lock is on the one master
+    /// All of them have the settings of this client, and its observer hears of each. Each has connections and a renewal thread of its own. Every other kind of lock is on the one master
     /// alone. A minority may be out of reach when the client is built; the lost ones are tried again at each acquire.
     pub fn masters_beside<'a>(mut self, urls: impl IntoIterator<Item = &'a str>) -> Self {
         self.beside = urls.into_iter().map(str::to_owned).collect();

@@ -33,6 +33,8 @@ use crate::target::{Node, Target};
 /// again by a renewed lease, as soon as a majority has confirmed that it still has the hold. A majority that comes back empty at once,
 /// before the next renewal, can let a second holder in: let a master that lost its data stay away for the longest lease. Waiters ask at intervals with jitter, whatever the kind: several masters give no common signal.
 ///
+/// The repair, and the signal of a loss, run on the runtime that acquired the lease; `is_valid` and the renewals need none.
+///
 /// # What there is no majority of
 /// Two kinds cannot keep their promise over several masters, so a quorum has none of them:
 /// - **fair**: each master has a queue of its own, and they differ. Who is first on one and second on the others would keep the rest

@@ -476,3 +476,19 @@ fn together(confirmed: &[Released]) -> Released {
         None => Released::Fully,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_is_as_full_as_the_masters_say() {
+        assert_eq!(together(&[Released::Fully, Released::Fully]), Released::Fully);
+        let left = [Released::StillHeld(1), Released::Fully, Released::StillHeld(2)];
+        assert_eq!(together(&left), Released::StillHeld(2));
+        assert_eq!(
+            together(&[Released::Fully, Released::Unconfirmed]),
+            Released::Unconfirmed
+        );
+    }
+}

@@ -297,3 +297,45 @@ pub(super) const LONGEST_BUDGET: Duration = Duration::from_millis(500);
 /// Between rounds.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn silent() -> Option<Refusal> {
+        Some(Refusal::Silent {
+            reason: "no answer".into(),
+            outcome_unknown: true,
+        })
+    }
+
+    fn final_one() -> Option<Refusal> {
+        Some(Refusal::Final(AcquireError::EmptyName))
+    }
+
+    #[test]
+    fn busy_is_what_a_majority_says_and_a_split_vote_too() {
+        let is_busy = |refusals: Vec<Option<Refusal>>| Refusals(refusals).is_busy();
+        assert!(is_busy(vec![Some(Refusal::Busy), Some(Refusal::Busy), silent()]));
+        assert!(
+            is_busy(vec![None, Some(Refusal::Busy), silent()]),
+            "granted here, taken there"
+        );
+        assert!(!is_busy(vec![None, silent(), silent()]));
+        assert!(!is_busy(vec![Some(Refusal::Busy), silent(), final_one()]));
+    }
+
+    #[test]
+    fn only_what_leaves_no_majority_is_final() {
+        let ends = |refusals: Vec<Option<Refusal>>| Refusals(refusals).unless_final(1).is_err();
+        assert!(!ends(vec![final_one(), Some(Refusal::Busy), None]));
+        assert!(ends(vec![silent(), final_one(), final_one()]));
+    }
+
+    #[test]
+    fn one_master_gets_a_small_part_of_the_lease_and_time_for_a_round_trip() {
+        assert_eq!(budget(Duration::from_millis(10)), SHORTEST_BUDGET);
+        assert_eq!(budget(Duration::from_secs(1)), Duration::from_millis(100));
+        assert_eq!(budget(Duration::from_secs(60)), LONGEST_BUDGET);
+    }
+}
