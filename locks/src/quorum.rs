@@ -31,7 +31,7 @@ use crate::target::{Node, Target};
 /// Its locks are the ordinary types, and their leases are ordinary leases, held while a majority of the masters holds them. A
 /// master that cannot be reached, or is slow, costs nothing while the others are a majority; one that comes back empty is asked
 /// again by a renewed lease, as soon as a majority has confirmed that it still has the hold. A majority that comes back empty at once,
-/// before the next renewal, can let a second holder in: let a master that lost its data stay away for the longest lease. Waiters ask at intervals with jitter, whatever the kind: several masters give no common signal.
+/// before the next renewal, can let a second holder in: let a master that lost its data stay away for the longest lease. Waiters ask at intervals with jitter, each for itself, whatever the kind: several masters give no common signal.
 ///
 /// The repair, and the signal of a loss, run on the runtime that acquired the lease; `is_valid` and the renewals need none.
 ///

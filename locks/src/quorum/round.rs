@@ -20,7 +20,10 @@ pub(crate) async fn acquire(members: Members, options: AcquireOptions) -> Result
     let (mut bid, terms) = Bid::new(members, options)?;
     let start = clock::now();
     let end = terms.wait_limit.map(|limit| start.plus(limit));
-    let longest_silence = bid.members.nodes[0].client.watchdog_time;
+    let first = bid.members.nodes[0].clone();
+    let longest_silence = first.client.watchdog_time;
+    // Only so that it is seen to wait: each waiter asks for itself.
+    let _waiting = first.client.queues.enter(first.mode.name(), first.mode.part());
     let (mut answered, mut pause) = (start, FIRST_PAUSE);
     loop {
         let refusals = match bid.round().await? {
