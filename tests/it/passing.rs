@@ -73,7 +73,10 @@ async fn a_waiter_of_the_same_client_is_given_the_lock_without_a_message_and_wit
         let (before, said) = (script_calls(&server), published(&server));
         assert_eq!(held.release().await.unwrap(), Released::Fully, "{kind}");
         let lease = waiting.await.unwrap();
-        assert_eq!(script_calls(&server) - before, 1, "{kind}: one script does both");
+        // A waiter of a spin lock may have asked by itself meanwhile.
+        if kind != LockKind::Spin {
+            assert_eq!(script_calls(&server) - before, 1, "{kind}: one script does both");
+        }
         assert_eq!(published(&server), said, "{kind}: nobody else needs to hear of it");
         assert_eq!(holder(&server, "n"), lease.holder().to_string());
         let left = pttl(&server, "n");
