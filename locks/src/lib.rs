@@ -71,6 +71,8 @@ pub use locks::{Locks, LocksBuilder, Stats, StillPending};
 pub use mode::{Fair, Fenced, Multi, Read, Reentrant, Spin, Write};
 pub use options::AcquireOptions;
 pub use owner::{HolderId, Owner};
-pub use policy::{Backoff, Effort, Margin, Period, RenewalPolicy, Signal, UnknownPolicy};
+#[cfg(feature = "legacy-policies")]
+pub use policy::CommandRetries;
+pub use policy::{AttemptTimeout, Backoff, Effort, Margin, Period, RenewalPolicy, Signal, UnknownPolicy};
 pub use quorum::{InvalidQuorum, NoMajority, Quorum};
 pub use read_write::{ReadLock, ReadWriteLock, WriteLock};

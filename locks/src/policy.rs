@@ -1,11 +1,13 @@
 //! What to do when a renewal fails: how long to keep trying (effort), when the holder is told (signal), and how early
 //! (margin). Pure data and arithmetic: no clock, no I/O, no random source.
 
+mod timings;
+
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::error::InvalidTimes;
+pub(crate) use timings::Timings;
 
 /// What a failed renewal leads to.
 ///
@@ -24,10 +26,14 @@ pub struct RenewalPolicy {
     pub signal: Signal,
     /// How long before the earliest expiry on the server a lease stops being trusted.
     pub margin: Margin,
-    /// The longest time one attempt may take. `None`: a tenth of the lease, at most 3 s.
-    pub attempt_timeout: Option<Duration>,
+    /// The longest time one attempt may take.
+    pub attempt_timeout: AttemptTimeout,
     /// How often a held lock is renewed.
     pub period: Period,
+    /// What a client library repeats by itself before an attempt counts as failed. For comparison only: this library sends
+    /// each attempt once.
+    #[cfg(feature = "legacy-policies")]
+    pub command_retries: Option<CommandRetries>,
 }
 
 /// How long a failed renewal is tried again.
@@ -48,6 +54,10 @@ pub enum Effort {
         /// The pauses between attempts.
         backoff: Backoff,
     },
+    /// One attempt a period, for ever: a failed one is followed by the next after a whole period. What Redisson does since
+    /// 3.44; for comparison only.
+    #[cfg(feature = "legacy-policies")]
+    NextTick,
 }
 
 /// The pauses between attempts, as shares of the lease so that they scale with it.
@@ -69,6 +79,26 @@ pub enum Backoff {
         /// Divisor of the lease that gives the longest pause.
         cap: u32,
     },
+    /// At least half of what [`Doubling`](Self::Doubling) gives, the other half drawn at random (equal jitter, from the same
+    /// article).
+    #[cfg(feature = "legacy-policies")]
+    EqualJitter {
+        /// Divisor of the lease that gives the longest first pause.
+        first: u32,
+        /// Divisor of the lease that gives the longest pause.
+        cap: u32,
+    },
+}
+
+/// How often a client library sends a failed command again, as part of the same attempt.
+#[cfg(feature = "legacy-policies")]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct CommandRetries {
+    /// Sends after the first.
+    pub n: u32,
+    /// The pauses between them.
+    pub backoff: Backoff,
 }
 
 /// When the holder is told that its lease is lost.
@@ -94,6 +124,19 @@ pub enum Margin {
     Fixed(Duration),
 }
 
+/// The longest time one attempt may take before it counts as unanswered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AttemptTimeout {
+    /// A tenth of the lease, at most 3 s: one reply should take milliseconds, and 3 s is what Redis clients commonly wait
+    /// (Redisson, the manager of redis-rs).
+    Short,
+    /// The lease divided by this, however long that is.
+    LeasePart(u32),
+    /// This time exactly.
+    Fixed(Duration),
+}
+
 /// How often a held lock is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -113,8 +156,10 @@ impl RenewalPolicy {
             },
             signal: Signal::AtDeadline,
             margin: Margin::Ratio(0.1),
-            attempt_timeout: None,
+            attempt_timeout: AttemptTimeout::Short,
             period: Period::LeaseThird,
+            #[cfg(feature = "legacy-policies")]
+            command_retries: None,
         }
     }
 
@@ -132,6 +177,7 @@ impl RenewalPolicy {
         RenewalPolicy {
             effort: Effort::CancelOnError,
             signal: Signal::OnGiveUp,
+            attempt_timeout: AttemptTimeout::LeasePart(10),
             ..Self::deadline()
         }
     }
@@ -145,7 +191,7 @@ impl RenewalPolicy {
                 backoff: Backoff::Doubling { first: 60, cap },
             },
             signal: Signal::OnGiveUp,
-            ..Self::deadline()
+            ..Self::cancel_told()
         }
     }
 
@@ -153,9 +199,39 @@ impl RenewalPolicy {
     #[cfg(feature = "legacy-policies")]
     pub fn naive_cancel() -> Self {
         RenewalPolicy {
-            effort: Effort::CancelOnError,
             signal: Signal::Never,
-            ..Self::deadline()
+            ..Self::cancel_told()
+        }
+    }
+
+    /// What Redisson does from 3.14.0 to 3.43.0: each command is sent up to three more times, a twentieth of the lease apart
+    /// (1.5 s of 30 s), then renewal ends and nobody is told. For comparison only.
+    ///
+    /// From Redisson's history: `RedissonBaseLock`, and the defaults of its command executor.
+    #[cfg(feature = "legacy-policies")]
+    pub fn redisson_3_27() -> Self {
+        RenewalPolicy {
+            command_retries: Some(CommandRetries {
+                n: 3,
+                backoff: Backoff::Doubling { first: 20, cap: 20 },
+            }),
+            ..Self::naive_cancel()
+        }
+    }
+
+    /// What Redisson does since 3.44.0: each command is sent up to four more times (after 0.5-1 s, then 1-2 s of a lease of
+    /// 30 s), then it is tried again a period later, for ever, and nobody is told. For comparison only.
+    ///
+    /// From Redisson's history: its package `renewal`, and the defaults of its command executor.
+    #[cfg(feature = "legacy-policies")]
+    pub fn redisson_3_44() -> Self {
+        RenewalPolicy {
+            effort: Effort::NextTick,
+            command_retries: Some(CommandRetries {
+                n: 4,
+                backoff: Backoff::EqualJitter { first: 30, cap: 15 },
+            }),
+            ..Self::naive_cancel()
         }
     }
 }
@@ -177,6 +253,10 @@ fn named() -> Vec<(&'static str, RenewalPolicy)> {
         ("retry-10", RenewalPolicy::retry(10)),
         #[cfg(feature = "legacy-policies")]
         ("naive-cancel", RenewalPolicy::naive_cancel()),
+        #[cfg(feature = "legacy-policies")]
+        ("redisson-3.27", RenewalPolicy::redisson_3_27()),
+        #[cfg(feature = "legacy-policies")]
+        ("redisson-3.44", RenewalPolicy::redisson_3_44()),
     ]
 }
 
@@ -208,204 +288,9 @@ impl fmt::Display for RenewalPolicy {
     }
 }
 
-/// A policy's times for one lease: what the state machine of a renewal works with.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Timings {
-    pub(crate) lease: Duration,
-    pub(crate) period: Duration,
-    /// The share of the period by which it may be shortened.
-    pub(crate) jitter: f64,
-    pub(crate) margin: Duration,
-    /// The rule behind the margin, for a lease of another length.
-    margin_rule: Margin,
-    pub(crate) attempt_timeout: Duration,
-    pub(crate) effort: Effort,
-    pub(crate) signal: Signal,
-}
-
-impl Timings {
-    /// The times of a lock that is renewed: refused if no renewal could be answered before the deadline.
-    pub(crate) fn renewed(policy: &RenewalPolicy, lease: Duration) -> Result<Self, InvalidTimes> {
-        let timings = Self::of(policy, lease)?;
-        if lease < SHORTEST_RENEWED_LEASE {
-            return Err(InvalidTimes::new(format!(
-                "a renewed lease of {lease:?} is too short to be renewed in time; use {SHORTEST_RENEWED_LEASE:?} or more"
-            )));
-        }
-        if timings.period.is_zero() || timings.attempt_timeout.is_zero() {
-            return Err(InvalidTimes::new(
-                "the renewal period and the attempt timeout must be above zero".into(),
-            ));
-        }
-        let needed = timings
-            .period
-            .saturating_add(timings.attempt_timeout)
-            .saturating_add(timings.margin);
-        if needed >= lease {
-            return Err(InvalidTimes::new(format!(
-                "renewal period {:?} + attempt timeout {:?} + margin {:?} must be shorter than the lease of {lease:?}, \
-                 or no renewal can be answered before the deadline",
-                timings.period, timings.attempt_timeout, timings.margin
-            )));
-        }
-        Ok(timings)
-    }
-
-    /// The times of a lock with a lease time of its own: it is watched, not renewed.
-    pub(crate) fn fixed(policy: &RenewalPolicy, lease: Duration) -> Result<Self, InvalidTimes> {
-        Self::of(policy, lease)?.with_lease(lease)
-    }
-
-    /// The same with another lease: refused if it could never be trusted.
-    pub(crate) fn with_lease(self, lease: Duration) -> Result<Self, InvalidTimes> {
-        let margin = margin(self.margin_rule, lease)?;
-        if margin >= lease {
-            return Err(InvalidTimes::new(format!(
-                "a lease time of {lease:?} is not longer than the policy's margin of {margin:?}, so it could never be trusted"
-            )));
-        }
-        Ok(Timings { lease, margin, ..self })
-    }
-
-    fn of(policy: &RenewalPolicy, lease: Duration) -> Result<Self, InvalidTimes> {
-        let (period, jitter) = match policy.period {
-            Period::LeaseThird => (lease / 3, 0.1),
-            Period::Fixed(period) => (period, 0.0),
-        };
-        let attempt_timeout = policy
-            .attempt_timeout
-            .unwrap_or_else(|| LONGEST_ATTEMPT.min(lease / 10));
-        Ok(Timings {
-            lease,
-            period,
-            jitter,
-            margin: margin(policy.margin, lease)?,
-            margin_rule: policy.margin,
-            attempt_timeout,
-            effort: policy.effort,
-            signal: policy.signal,
-        })
-    }
-
-    /// The time until the next renewal; `draw` is uniform in 0..1.
-    pub(crate) fn next_period(&self, draw: f64) -> Duration {
-        self.period.mul_f64(1.0 - self.jitter * draw)
-    }
-
-    /// The pause after the `failures`-th failed attempt in a row, `None` when the effort is exhausted.
-    /// `last` is the pause before, `draw` is uniform in 0..1.
-    pub(crate) fn pause(&self, failures: u32, last: Duration, draw: f64) -> Option<Duration> {
-        let backoff = match self.effort {
-            Effort::CancelOnError => return None,
-            Effort::Retry { n, .. } if failures > n => return None,
-            Effort::Retry { backoff, .. } | Effort::UntilDeadline { backoff } => backoff,
-        };
-        Some(match backoff {
-            Backoff::Doubling { first, cap } => {
-                let doubled = (self.lease / first.max(1)).saturating_mul(1 << (failures - 1).min(30));
-                doubled.min(self.lease / cap.max(1))
-            }
-            Backoff::Decorrelated { first, cap } => {
-                let shortest = self.lease / first.max(1);
-                let longest = last.saturating_mul(3).max(shortest);
-                let drawn = shortest + (longest - shortest).mul_f64(draw);
-                drawn.min(self.lease / cap.max(1))
-            }
-        })
-    }
-
-    /// Whether attempts end at the deadline.
-    pub(crate) fn is_capped(&self) -> bool {
-        matches!(self.signal, Signal::AtDeadline)
-    }
-
-    /// Whether the holder is ever told.
-    pub(crate) fn is_told(&self) -> bool {
-        match self.signal {
-            #[cfg(feature = "legacy-policies")]
-            Signal::Never => false,
-            Signal::OnGiveUp | Signal::AtDeadline => true,
-        }
-    }
-}
-
-/// How long before the end of a lease it is no longer trusted.
-fn margin(rule: Margin, lease: Duration) -> Result<Duration, InvalidTimes> {
-    match rule {
-        Margin::Ratio(ratio) if !(0.0..=1.0).contains(&ratio) => Err(InvalidTimes::new(format!(
-            "a margin is a share of the lease from 0 to 1, not {ratio}"
-        ))),
-        Margin::Ratio(ratio) => Ok(lease.mul_f64(ratio).max(SHORTEST_MARGIN).min(lease / 3)),
-        Margin::Fixed(margin) => Ok(margin),
-    }
-}
-
-/// The margin covers drift and the holder's reaction; below this a busy machine's timers use it up.
-const SHORTEST_MARGIN: Duration = Duration::from_millis(50);
-/// One reply should take milliseconds; 3 s is what Redis clients commonly wait (Redisson, redis-rs' manager).
-const LONGEST_ATTEMPT: Duration = Duration::from_secs(3);
-/// A third of it is still several timer ticks.
-const SHORTEST_RENEWED_LEASE: Duration = Duration::from_millis(30);
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const LEASE: Duration = Duration::from_secs(30);
-
-    #[test]
-    fn the_default_renews_each_third_and_stops_trusting_a_tenth_before_the_end() {
-        let timings = Timings::renewed(&RenewalPolicy::default(), LEASE).unwrap();
-        assert_eq!(timings.period, Duration::from_secs(10));
-        assert_eq!(timings.margin, Duration::from_secs(3));
-        assert_eq!(timings.attempt_timeout, Duration::from_secs(3));
-        assert_eq!(timings.next_period(0.0), Duration::from_secs(10));
-        assert_eq!(timings.next_period(1.0), Duration::from_secs(9));
-    }
-
-    #[test]
-    fn retry_three_pauses_half_a_second_one_and_two_on_thirty_seconds() {
-        let timings = Timings::renewed(&RenewalPolicy::retry(3), LEASE).unwrap();
-        let pauses: Vec<_> = (1..=4)
-            .map(|failures| timings.pause(failures, Duration::ZERO, 0.0))
-            .collect();
-        let millis = |ms| Some(Duration::from_millis(ms));
-        assert_eq!(pauses, [millis(500), millis(1000), millis(2000), None]);
-    }
-
-    #[test]
-    fn the_deadline_policy_pauses_between_its_bounds_and_never_gives_up_by_count() {
-        let timings = Timings::renewed(&RenewalPolicy::deadline(), LEASE).unwrap();
-        let mut last = Duration::ZERO;
-        for failures in 1..200 {
-            last = timings.pause(failures, last, 0.9).unwrap();
-            assert!(last >= Duration::from_millis(100) && last <= Duration::from_secs(1));
-        }
-        assert_eq!(last, Duration::from_secs(1));
-    }
-
-    #[test]
-    fn times_that_cannot_nest_are_refused() {
-        let mut policy = RenewalPolicy::deadline();
-        policy.margin = Margin::Fixed(Duration::from_secs(18));
-        let refusal = Timings::renewed(&policy, LEASE).unwrap_err().to_string();
-        assert!(refusal.contains("must be shorter than the lease"), "{refusal}");
-        policy = RenewalPolicy::deadline();
-        policy.period = Period::Fixed(Duration::from_secs(40));
-        assert!(Timings::renewed(&policy, LEASE).is_err());
-        assert!(Timings::renewed(&RenewalPolicy::deadline(), Duration::from_millis(5)).is_err());
-        policy.period = Period::Fixed(Duration::MAX);
-        policy.attempt_timeout = Some(Duration::MAX);
-        assert!(Timings::renewed(&policy, LEASE).is_err());
-        for ratio in [f64::NAN, -0.1, 1.5, f64::INFINITY] {
-            policy.margin = Margin::Ratio(ratio);
-            let refusal = Timings::fixed(&policy, LEASE).unwrap_err().to_string();
-            assert!(refusal.contains("from 0 to 1"), "{refusal}");
-        }
-        policy.margin = Margin::Fixed(Duration::from_secs(5));
-        assert!(Timings::fixed(&policy, Duration::from_secs(4)).is_err());
-        assert!(Timings::fixed(&policy, Duration::from_secs(6)).is_ok());
-    }
 
     #[test]
     fn every_named_policy_reads_its_own_name() {

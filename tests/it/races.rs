@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::{
-    AcquireError, BuildError, Effort, EventKind, Lease, LeaseState, Locks, LostReason, Margin, Period, ReleaseError,
-    Released, RenewalPolicy, Signal,
+    AcquireError, AttemptTimeout, BuildError, Effort, EventKind, Lease, LeaseState, Locks, LostReason, Margin, Period,
+    ReleaseError, Released, RenewalPolicy, Signal,
 };
 use leasehold_bench::proxy::{Leg, Mode, Proxy};
 use leasehold_bench::servers::RedisServer;
@@ -598,7 +598,7 @@ async fn times_beyond_all_reason_are_refused_and_panic_nowhere() {
     let server = fresh_server();
     let changes: [fn(&mut RenewalPolicy); 6] = [
         |policy| policy.period = Period::Fixed(Duration::MAX),
-        |policy| policy.attempt_timeout = Some(Duration::MAX),
+        |policy| policy.attempt_timeout = AttemptTimeout::Fixed(Duration::MAX),
         |policy| policy.margin = Margin::Fixed(Duration::MAX),
         |policy| policy.margin = Margin::Ratio(f64::NAN),
         |policy| policy.margin = Margin::Ratio(f64::INFINITY),

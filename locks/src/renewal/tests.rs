@@ -151,6 +151,39 @@ fn naive_cancel_tells_nobody_anything() {
     }
 }
 
+#[cfg(feature = "legacy-policies")]
+#[test]
+fn the_redisson_policies_fail_after_their_command_retries_and_differ_in_what_follows() {
+    let sent = |policy, is_refused: bool| {
+        let mut hold = Hold::new(policy);
+        while hold.renewal.wakes() <= START.plus(Duration::from_secs(60)) {
+            let next = hold.renewal.wakes().since(START).as_millis() as u64;
+            hold.run_until(next);
+            if is_refused && let Some(newest) = hold.sent.last().filter(|attempt| attempt.sent == hold.now) {
+                hold.answer(next, newest.number, refused());
+            }
+        }
+        assert!(hold.told.is_empty(), "nobody is told");
+        let ms = hold.sent.iter().map(|attempt| attempt.sent.since(START).as_millis());
+        ms.collect::<Vec<_>>()
+    };
+    // p + 4.5 s and p + 3 T + 4.5 s ; then never again.
+    assert_eq!(
+        sent(RenewalPolicy::redisson_3_27(), true),
+        [10_000, 11_500, 13_000, 14_500]
+    );
+    assert_eq!(
+        sent(RenewalPolicy::redisson_3_27(), false),
+        [10_000, 14_500, 19_000, 23_500]
+    );
+    // The shortest pauses; the next tick is a period after the attempt has failed.
+    let ticks = sent(RenewalPolicy::redisson_3_44(), true);
+    assert_eq!(ticks[..7], [10_000, 10_500, 11_500, 12_500, 13_500, 23_500, 24_000]);
+    let ticks = sent(RenewalPolicy::redisson_3_44(), false);
+    assert_eq!(ticks[..6], [10_000, 13_500, 17_500, 21_500, 25_500, 38_500]);
+    assert!(ticks.last().unwrap() > &50_000, "it never ends");
+}
+
 #[test]
 fn a_late_success_counts_with_its_own_send_and_ends_the_risk() {
     let mut hold = Hold::new(RenewalPolicy::deadline());
