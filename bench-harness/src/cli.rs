@@ -3,15 +3,18 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::interrupt::Interrupt;
 use crate::measure::Outcome;
 use crate::measure::metrics::METRICS;
 use crate::peer_driver::PeerDriver;
+use crate::predict::{self, Family};
 use crate::run::{RunError, RunOptions};
-use crate::scenario::{FaultKind, LockType, POLICIES, RedisMode, Scenario, ScenarioError, Stock};
+use crate::scenario::{FaultKind, LockType, POLICIES, RedisMode, SHORTEST_LEASE, Scenario, ScenarioError, Stock, Time};
 use crate::terminal::{self, Progress};
 use crate::{exit, peer_driver, results, worker};
 
@@ -32,6 +35,8 @@ enum Command {
         /// Of what.
         what: List,
     },
+    /// What each renewal policy must lose, by the design's closed forms: needs no Redis.
+    Predict(PredictArguments),
     /// Make the report again, from the result.json in a folder.
     Report {
         /// The folder.
@@ -90,6 +95,26 @@ struct RunArguments {
     json: Option<String>,
 }
 
+#[derive(Debug, clap::Args)]
+struct PredictArguments {
+    /// Only these policies (see `lockbench list policies`, and next-tick: one attempt a period).
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(predict::POLICIES), env = "LOCKBENCH_POLICY")]
+    policy: Vec<String>,
+    /// How long Redis keeps a lock that is not renewed.
+    #[arg(long, default_value = "30s", value_parser = lease, env = "LOCKBENCH_LEASE")]
+    lease: Time,
+    /// Only faults of these families.
+    #[arg(long, value_delimiter = ',', env = "LOCKBENCH_FAULT")]
+    fault: Vec<Family>,
+    /// How long the faults last.
+    #[arg(long, value_delimiter = ',', default_value = "1s,5s,10s,15s,20s,25s,30s", value_parser = pause,
+        env = "LOCKBENCH_PAUSE")]
+    pause: Vec<Time>,
+    /// Print JSON instead of the table; `--json -` is the same.
+    #[arg(long, value_name = "-", num_args = 0..=1, default_missing_value = "-", value_parser = ["-"], env = "LOCKBENCH_JSON")]
+    json: Option<String>,
+}
+
 /// Does what the arguments say; the code is one of [`exit`].
 pub fn main(arguments: Cli) -> ExitCode {
     let code = match arguments.command {
@@ -104,6 +129,7 @@ pub fn main(arguments: Cli) -> ExitCode {
             };
         }
         Command::List { what } => Ok(list(what)),
+        Command::Predict(arguments) => Ok(predict(&arguments)),
         Command::Report { folder } => report_again(&folder).map_err(Failure::Run),
         Command::Run(arguments) => run(&arguments),
     };
@@ -211,6 +237,47 @@ fn report_again(folder: &Path) -> Result<u8, RunError> {
     Ok(exit::GOOD)
 }
 
+fn predict(arguments: &PredictArguments) -> u8 {
+    let policies: Vec<&str> = match &arguments.policy[..] {
+        [] => predict::POLICIES.to_vec(),
+        chosen => chosen.iter().map(String::as_str).collect(),
+    };
+    let families = match &arguments.fault[..] {
+        [] => Family::ALL.to_vec(),
+        chosen => chosen.to_vec(),
+    };
+    let faults: Vec<_> = arguments.pause.iter().map(|pause| pause.0).collect();
+    // The arguments were checked: there is a model of each policy.
+    let Some(table) = predict::Table::of(&policies, &families, &faults, arguments.lease.0) else {
+        return exit::USAGE;
+    };
+    match serde_json::to_string_pretty(&table) {
+        Ok(json) if arguments.json.is_some() => println!("{json}"),
+        _ => print!("{table}"),
+    }
+    exit::GOOD
+}
+
+fn lease(text: &str) -> Result<Time, String> {
+    let lease: Time = text.parse()?;
+    if (SHORTEST_LEASE..=LONGEST).contains(&lease.0) {
+        Ok(lease)
+    } else {
+        Err(format!(
+            "a lease is from {SHORTEST_LEASE:?} to {LONGEST:?} long; write 30s"
+        ))
+    }
+}
+
+fn pause(text: &str) -> Result<Time, String> {
+    let pause: Time = text.parse()?;
+    if pause.0 <= LONGEST {
+        Ok(pause)
+    } else {
+        Err(format!("a fault lasts {LONGEST:?} at most; write 5s"))
+    }
+}
+
 fn list(what: List) -> u8 {
     let rows: Vec<(String, String)> = match what {
         List::Scenarios => Stock::all()
@@ -245,6 +312,9 @@ fn list(what: List) -> u8 {
     exit::GOOD
 }
 
+/// Longer ones say nothing more.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
 const EXIT_CODES: &str = "Exit codes: 0 all held; 2 wrong usage or scenario; 3 environment; 4 two workers under one lock; \
 5 a threshold failed; 7 not a valid measurement; 130 interrupted.
 Every option is also read from LOCKBENCH_… (LOCKBENCH_SEED, LOCKBENCH_REDIS; LOCKBENCH_SET takes several, separated by ;).";
@@ -270,6 +340,23 @@ mod tests {
             repeat(&arguments),
             "lockbench run hot-key --seed 7 --set lock.lease=5s --set 'a.b=[1]' --redis URL --quick"
         );
+    }
+
+    #[test]
+    fn what_to_predict_is_checked_when_it_is_read() {
+        let parse = |words: &str| Cli::try_parse_from(words.split(' '));
+        assert!(
+            parse("lockbench predict --policy deadline,next-tick --fault refuse,pending --pause 1s,5s --json").is_ok()
+        );
+        for (words, tip) in [
+            ("lockbench predict --policy hope", "redisson-3.44"),
+            ("lockbench predict --fault pause", "delivered"),
+            ("lockbench predict --pause 3", "write 500ms"),
+            ("lockbench predict --lease 1ms", "write 30s"),
+        ] {
+            let refusal = parse(words).unwrap_err().to_string();
+            assert!(refusal.contains(tip), "{refusal}");
+        }
     }
 
     #[test]

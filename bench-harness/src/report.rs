@@ -40,6 +40,9 @@ mod tests {
             include_str!("report/summary.rs"),
             include_str!("check.rs"),
             include_str!("predict.rs"),
+            include_str!("predict/fate.rs"),
+            include_str!("predict/table.rs"),
+            include_str!("predict/timings.rs"),
             include_str!("measure/words.rs"),
             include_str!("measure/verdict.rs"),
         ];

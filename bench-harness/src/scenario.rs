@@ -43,7 +43,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use checks::POLICIES;
+pub use checks::{POLICIES, SHORTEST_LEASE};
 pub use demand::{Arrival, ArrivalKind, KeyDist, Keys, Length, LengthKind, Model, Stage, Workload};
 pub use fault::{FaultKind, FaultSpec, Scope};
 pub use lock_type::LockType;

@@ -284,7 +284,8 @@ fn told(mut times: Vec<f64>) -> Option<Told> {
 /// decide who keeps a lock, only when a lost one expires.
 fn family(kind: FaultKind) -> Family {
     match kind {
-        FaultKind::PauseWrite | FaultKind::FreezeServer => Family::Pending,
+        FaultKind::PauseWrite => Family::Pending,
+        FaultKind::FreezeServer => Family::Delivered,
         FaultKind::Refuse => Family::Refuse,
         FaultKind::Swallow => Family::Swallow,
     }

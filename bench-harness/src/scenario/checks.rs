@@ -10,7 +10,7 @@ use super::{KeyDist, LengthKind, LockType, Model, RedisMode, Scenario, ScenarioE
 use crate::measure::metrics;
 
 /// The policies a scenario may name.
-pub const POLICIES: [(&str, &str); 6] = [
+pub const POLICIES: [(&str, &str); 8] = [
     (
         "deadline",
         "retries until a local deadline before the lease ends, and tells the holder then",
@@ -25,6 +25,14 @@ pub const POLICIES: [(&str, &str); 6] = [
     (
         "naive-cancel",
         "gives up at the first error and tells nobody: what people write by hand",
+    ),
+    (
+        "redisson-3.27",
+        "Redisson 3.14.0 to 3.43.0: sends a command three more times, then gives up and tells nobody",
+    ),
+    (
+        "redisson-3.44",
+        "Redisson 3.44.0 and later: sends a command four more times, again each period, and tells nobody",
     ),
 ];
 
@@ -366,7 +374,7 @@ fn ensure(holds: bool, path: impl Into<String>, message: impl FnOnce() -> String
 }
 
 /// The margin is at least 50 ms and at most the period, a third of the lease; an attempt must fit between.
-const SHORTEST_LEASE: Duration = Duration::from_millis(500);
+pub const SHORTEST_LEASE: Duration = Duration::from_millis(500);
 
 /// Above this the generator would measure itself.
 const HIGHEST_RATE: f64 = 100_000.0;
