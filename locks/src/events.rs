@@ -1,5 +1,7 @@
 //! What a client tells an observer: each renewal, and each change of a lease.
 
+use std::time::Duration;
+
 use crate::clock::Moment;
 use crate::keys::LockName;
 use crate::lease::{FailureCause, LostReason};
@@ -35,6 +37,12 @@ pub enum EventKind {
     Renewed {
         /// Taken before the request was handed to the socket.
         sent: Moment,
+    },
+    /// That renewal came late: of the time between when it was due and when the lease stops being trusted, more than half was
+    /// gone. The server, the way to it or this machine is slow; nothing is lost.
+    RenewedLate {
+        /// How long the lease would have been trusted without it.
+        left: Duration,
     },
     /// An attempt to renew had no result.
     RenewalFailed {

@@ -49,6 +49,9 @@ mod release;
 mod renewal;
 mod renewal_links;
 mod script;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod simulation;
 mod target;
 mod wakeup;
 mod watchdog;

@@ -56,6 +56,8 @@ pub(crate) enum Event {
     Unattend,
     /// The hold ends for a reason that lies outside its renewal.
     End(LostReason),
+    /// Another hold tries again then: this one may do so too, so that both share a batch.
+    TryTogether(Moment),
     /// The holder let go: the last lease was released or dropped.
     LetGo,
 }
@@ -75,6 +77,8 @@ pub(crate) enum Action {
     Failed { sent: Moment, cause: FailureCause },
     /// An attempt succeeded.
     Renewed { sent: Moment },
+    /// It came late: of the time between when it was due and the deadline more than half was gone.
+    RenewedLate { left: Duration },
     /// The holder was told of a loss and has not let go: give back in the background what an abandoned renewal may have kept alive.
     CleanUp,
     /// Nothing is left to do for this hold: forget it.
@@ -85,8 +89,8 @@ pub(crate) enum Action {
 enum Phase {
     /// Not renewed: the lease time was given, or renewal ended silently.
     Watched,
-    /// The next renewal is due then.
-    Resting { due: Moment },
+    /// Renewed; the next one is due in time.
+    Resting,
     /// An attempt is on its way.
     Trying,
     /// The next attempt begins then.
@@ -104,6 +108,8 @@ enum Phase {
 pub(crate) struct Renewal {
     timings: Timings,
     phase: Phase,
+    /// When the newest renewal is or was due.
+    due: Moment,
     /// The lease can be trusted until then.
     trusted_until: Moment,
     /// When the longest hold is over, on the server and here; `NEVER` without a limit.
@@ -128,15 +134,15 @@ impl Renewal {
             ends => ends.minus(timings.margin),
         };
         let trusted_until = sent.plus(timings.lease).minus(timings.margin).min(cap);
+        let due = sent.plus(timings.next_period(draw));
         let phase = if renewed && trusted_until < cap {
-            Phase::Resting {
-                due: sent.plus(timings.next_period(draw)),
-            }
+            Phase::Resting
         } else {
             Phase::Watched
         };
         Renewal {
             phase,
+            due,
             trusted_until,
             ends,
             cap,
@@ -160,7 +166,7 @@ impl Renewal {
     /// When the state machine wants to be told [`Event::Due`].
     pub(crate) fn wakes(&self) -> Moment {
         let timer = match &self.phase {
-            Phase::Resting { due } => *due,
+            Phase::Resting => self.due,
             Phase::Pausing { until } => *until,
             Phase::Trying => self.attempts.last().map_or(Moment::NEVER, |attempt| attempt.until),
             Phase::Watched | Phase::Unattended => Moment::NEVER,
@@ -173,6 +179,27 @@ impl Renewal {
         } else {
             timer
         }
+    }
+
+    /// When it tries again after a failure, if others may join in.
+    pub(crate) fn tries_again(&self) -> Option<Moment> {
+        match self.phase {
+            Phase::Pausing { until } if self.is_tried_until_the_deadline() && until != Moment::NEVER => Some(until),
+            _ => None,
+        }
+    }
+
+    /// Whether an answer to that attempt still counts.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn listens_to(&self, number: u64) -> bool {
+        !matches!(self.phase, Phase::Lost | Phase::Ended)
+            && self.attempts.iter().any(|attempt| attempt.number == number)
+    }
+
+    /// How many attempts are listened to.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn in_flight(&self) -> usize {
+        self.attempts.len()
     }
 
     /// The next state and what to do. `draw` is uniform in 0..1, for whatever is drawn at random.
@@ -193,7 +220,8 @@ impl Renewal {
                 if self.phase == Phase::Watched && self.trusted_until < self.cap {
                     self.timings = timings;
                     self.calm(actions);
-                    self.phase = Phase::Resting { due: now };
+                    self.due = now;
+                    self.phase = Phase::Resting;
                 }
             }
             Event::Unattend => {
@@ -202,6 +230,7 @@ impl Renewal {
                     self.attempts.clear();
                 }
             }
+            Event::TryTogether(at) => self.try_together(at, now),
             Event::Due => self.due(now, draw, actions),
         }
     }
@@ -219,7 +248,7 @@ impl Renewal {
             return self.lose(reason, actions);
         }
         match self.phase {
-            Phase::Resting { due } if now >= due => self.attempt(now, actions),
+            Phase::Resting if now >= self.due => self.attempt(now, actions),
             Phase::Pausing { until } if now >= until => self.attempt(now, actions),
             Phase::Trying => {
                 let late = self.attempts.last().filter(|attempt| now >= attempt.until).copied();
@@ -236,7 +265,12 @@ impl Renewal {
         let timeout = if self.timings.is_capped() {
             // Many short attempts near the end beat one long one: the one in flight at the heal may be lost.
             let half = self.trusted_until.since(now) / 2;
-            full.min(half).max(self.shortest_attempt())
+            let timeout = full.min(half).max(self.shortest_attempt());
+            // None reaches into the time of the last one.
+            match self.last_start().since(now) {
+                Duration::ZERO => timeout,
+                until_the_last => timeout.min(until_the_last),
+            }
         } else {
             full
         };
@@ -273,9 +307,13 @@ impl Renewal {
                 }
                 self.attempts.retain(|other| other.number > number);
                 self.round_trip = (self.round_trip * 7 + now.since(attempt.sent)) / 8;
+                let left = self.trusted_until.since(now);
                 let until = attempt.sent.plus(attempt.lease).minus(self.timings.margin);
                 self.trust(until, actions);
                 actions.push(Action::Renewed { sent: attempt.sent });
+                if now.since(self.due) > left {
+                    actions.push(Action::RenewedLate { left });
+                }
                 self.rest(attempt.sent, draw, actions);
             }
             Answer::No => self.lose_or_stop(LostReason::NotOwner, actions),
@@ -301,6 +339,10 @@ impl Renewal {
             sent,
             cause: cause.clone(),
         });
+        // Whoever tells nobody anything does not listen to late answers either.
+        if !self.timings.is_told() {
+            self.attempts.retain(|attempt| attempt.number != number);
+        }
         // An older attempt that fails at last changes nothing: it was counted when its time ran out.
         if newest != Some(number) || self.phase != Phase::Trying {
             return;
@@ -310,31 +352,52 @@ impl Renewal {
             self.at_risk = true;
             actions.push(Action::Tell(LeaseState::AtRisk { since: now, cause }));
         }
-        let is_over = matches!(self.timings.effort, Effort::UntilDeadline { .. }) && now >= self.trusted_until;
+        let is_over = self.is_tried_until_the_deadline() && now >= self.trusted_until;
         match self.timings.pause(self.failures, self.pause, draw).filter(|_| !is_over) {
             Some(pause) => {
                 self.pause = pause;
                 self.phase = Phase::Pausing {
-                    until: self.shortened(now.plus(pause), now),
+                    until: self.next_start(sent, pause, now),
                 };
             }
             None => self.exhausted(actions),
         }
     }
 
-    /// The last pause before the deadline is cut short, so that one more attempt ends just before it.
-    fn shortened(&self, next: Moment, now: Moment) -> Moment {
-        if !matches!(self.timings.effort, Effort::UntilDeadline { .. }) || !self.timings.is_capped() {
+    /// The pause of a hold that is tried until its deadline may end with that of another, within the policy's longest pause.
+    fn try_together(&mut self, at: Moment, now: Moment) {
+        let in_reach = at > now && at <= now.plus(self.timings.longest_pause());
+        let leaves_the_last = !self.timings.is_capped() || at.plus(self.shortest_attempt()) <= self.last_start();
+        if self.tries_again().is_some() && in_reach && leaves_the_last {
+            self.phase = Phase::Pausing { until: at };
+        }
+    }
+
+    fn is_tried_until_the_deadline(&self) -> bool {
+        matches!(self.timings.effort, Effort::UntilDeadline { .. })
+    }
+
+    /// When the attempt after this one, which failed, begins. The last one begins at [`Self::last_start`], whatever was drawn:
+    /// no later, so that it can be answered, and not much earlier, so that it covers all the time there is.
+    fn next_start(&self, failed: Moment, pause: Duration, now: Moment) -> Moment {
+        let next = now.plus(pause);
+        if !self.is_tried_until_the_deadline() || !self.timings.is_capped() {
             return next;
         }
-        let last_start = self.trusted_until.minus(self.shortest_attempt() * 2);
-        if next <= last_start {
-            next
-        } else if now < last_start {
-            last_start
-        } else {
+        let last = self.last_start();
+        if failed >= last {
             Moment::NEVER
+        } else if next.plus(self.shortest_attempt()) <= last {
+            next
+        } else {
+            last.max(now)
         }
+    }
+
+    /// When the last attempt before the deadline begins: it is listened to until then, twice as long as the shortest
+    /// attempt.
+    fn last_start(&self) -> Moment {
+        self.trusted_until.minus(self.shortest_attempt() * 2)
     }
 
     fn exhausted(&mut self, actions: &mut Vec<Action>) {
@@ -363,10 +426,8 @@ impl Renewal {
         // Redis answers again, so whatever was failing begins anew; at once if this lease is shorter than a renewed one.
         if matches!(self.phase, Phase::Trying | Phase::Pausing { .. } | Phase::Unattended) {
             self.rest(sent, draw, actions);
-            if timings.lease < self.timings.lease
-                && let Phase::Resting { due } = &mut self.phase
-            {
-                *due = now;
+            if timings.lease < self.timings.lease {
+                self.due = now;
             }
         }
     }
@@ -375,9 +436,8 @@ impl Renewal {
     fn rest(&mut self, sent: Moment, draw: f64, actions: &mut Vec<Action>) {
         self.calm(actions);
         self.phase = if self.trusted_until < self.cap {
-            Phase::Resting {
-                due: sent.plus(self.timings.next_period(draw)),
-            }
+            self.due = sent.plus(self.timings.next_period(draw));
+            Phase::Resting
         } else {
             self.attempts.clear();
             Phase::Watched
@@ -439,6 +499,7 @@ impl Renewal {
         }
     }
 
+    /// How long the shortest attempt is: as long as an answer may well take.
     fn shortest_attempt(&self) -> Duration {
         (self.round_trip * 4)
             .max(self.timings.lease / 1000)

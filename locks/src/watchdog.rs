@@ -111,6 +111,8 @@ struct Loop {
     links: Links,
     outcomes: mpsc::UnboundedReceiver<Outcome>,
     outbox: Vec<(Arc<Hold>, Attempt, Duration)>,
+    /// When the holds whose renewal has failed try again, all in one batch.
+    together: Moment,
     observer: Option<Arc<dyn Observer>>,
     watched: Arc<AtomicUsize>,
 }
@@ -124,6 +126,7 @@ impl Loop {
             links: Links::new(address, sender),
             outcomes,
             outbox: Vec::new(),
+            together: Moment::PAST,
             observer,
             watched,
         }
@@ -213,6 +216,15 @@ impl Loop {
         let timed_out = event == Event::Due;
         let mut actions = Vec::new();
         entry.renewal.step(event, now, fastrand::f64(), &mut actions);
+        // Whose renewal has just failed tries again with the others: a sick server hears one batch a pause, however many are held.
+        if let Some(at) = entry.renewal.tries_again().filter(|at| *at != entry.wakes) {
+            if self.together > now {
+                let event = Event::TryTogether(self.together);
+                entry.renewal.step(event, now, fastrand::f64(), &mut actions);
+            } else {
+                self.together = at;
+            }
+        }
         let wakes = entry.renewal.wakes();
         if wakes != entry.wakes {
             self.timers.remove(&(entry.wakes, holder.clone()));
@@ -259,6 +271,7 @@ impl Loop {
                 self.observe(&hold, now, EventKind::RenewalFailed { sent, cause });
             }
             Action::Renewed { sent } => self.observe(&hold, now, EventKind::Renewed { sent }),
+            Action::RenewedLate { left } => self.observe(&hold, now, EventKind::RenewedLate { left }),
             Action::CleanUp => drop(Release::new(hold)),
             Action::Forget => {
                 self.timers.remove(&(entry.wakes, holder.clone()));

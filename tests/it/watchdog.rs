@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::{Event, EventKind, LeaseState, Locks, LostReason, Observer, ReleaseError, RenewalPolicy};
+use leasehold::{Event, EventKind, LeaseState, Locks, LostReason, Moment, Observer, ReleaseError, RenewalPolicy};
 use leasehold_bench::proxy::{Mode, Proxy};
 use tests::heard::Heard;
 use tests::{
@@ -402,3 +402,42 @@ async fn a_client_that_is_shut_down_renews_nothing_more_and_its_holders_are_told
     eventually_async(LONG, || pttl(&server, "n") == -2).await;
     drop(lease);
 }
+
+#[tokio::test]
+async fn a_server_that_refuses_hears_no_more_of_many_locks_than_of_one() {
+    let server = fresh_server();
+    let watchdog = Duration::from_secs(6);
+    let locks = settings(&server).watchdog_time(watchdog).build().await.unwrap();
+    let mut leases = Vec::new();
+    for n in 0..MANY {
+        leases.push(locks.reentrant(format!("n:{n}")).acquire().await.unwrap());
+        // Spread over a period, so that no two are due at once.
+        tokio::time::sleep(watchdog / 3 / MANY).await;
+    }
+    let require = |replicas| {
+        let mut command = redis::cmd("CONFIG");
+        command.arg("SET").arg("min-replicas-to-write").arg(replicas);
+        let _: () = query(&server, &command);
+    };
+    let before = script_calls(&server);
+    let began = Moment::now();
+    require(1);
+    let at_risk = |lease: &leasehold::Lease| matches!(*lease.state().borrow(), LeaseState::AtRisk { .. });
+    eventually_async(LONG, || leases.iter().all(at_risk)).await;
+    tokio::time::sleep(watchdog / 6).await;
+    let calls = script_calls(&server) - before;
+    let lasted = Moment::now().since(began);
+    require(0);
+    let healthy = |lease: &leasehold::Lease| *lease.state().borrow() == LeaseState::Held;
+    eventually_async(LONG, || leases.iter().all(healthy)).await;
+    // The first attempt of each, and then one call a pause, of which the shortest is a 300th of the lease.
+    let pauses = lasted.as_secs_f64() / (watchdog / 300).as_secs_f64();
+    println!("{calls} calls of {MANY} locks in {lasted:?}");
+    assert!(calls >= u64::from(MANY) / 2, "each has tried: {calls}");
+    assert!((calls as f64) < f64::from(MANY) + pauses, "{calls} calls in {lasted:?}");
+    for lease in leases {
+        lease.release().await.unwrap();
+    }
+}
+
+const MANY: u32 = 60;

@@ -148,6 +148,16 @@ impl Timings {
         }
     }
 
+    /// The longest pause of a hold that is tried until its deadline.
+    pub(crate) fn longest_pause(&self) -> Duration {
+        match self.effort {
+            Effort::UntilDeadline {
+                backoff: Backoff::Doubling { cap, .. } | Backoff::Decorrelated { cap, .. },
+            } => self.lease / cap,
+            _ => Duration::ZERO,
+        }
+    }
+
     /// Whether attempts end at the deadline.
     pub(crate) fn is_capped(&self) -> bool {
         matches!(self.signal, Signal::AtDeadline)
