@@ -62,7 +62,7 @@ pub use error::{
     AcquireError, AdminError, AdoptError, BuildError, CallError, DowngradeError, ExtendError, FenceError, HandOffError,
     InvalidTimes, Lost, ReleaseError, WithError,
 };
-pub use events::{Event, EventKind, Observer};
+pub use events::{Event, EventKind, Events, Missed, Observer};
 pub use fence_gate::FenceGate;
 pub use hand_off::HandedOff;
 pub use keys::LockName;

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use crate::admin::Admin;
 use crate::connection::Connection;
 use crate::error::{AdoptError, BuildError, CallError, InvalidTimes};
-use crate::events::Observer;
+use crate::events::{Events, Observer, Telling};
 use crate::hand_off::{self, HandedOff};
 use crate::keys::LockName;
 use crate::kind::LockKind;
@@ -35,6 +35,8 @@ pub(crate) struct Client {
     pub(crate) wakeups: Arc<Wakeups>,
     pub(crate) queues: LocalQueues,
     pub(crate) watchdog: Watchdog,
+    /// One for all masters of a client.
+    pub(crate) telling: Arc<Telling>,
     pub(crate) releases: Releases,
     pub(crate) ids: HolderIds,
     pub(crate) watchdog_time: Duration,
@@ -243,6 +245,14 @@ impl Locks {
         &self.client
     }
 
+    /// What happens to the leases of this client from now on: each renewal, and each change, on each of its masters. A slow reader
+    /// holds nothing up; it is told how many events it has missed. The events end when the client is gone.
+    ///
+    /// It costs nothing before it is called for the first time, and little while nobody reads.
+    pub fn events(&self) -> Events {
+        self.client.telling.listen()
+    }
+
     /// How much this client keeps at present, on all its masters.
     pub fn stats(&self) -> Stats {
         let sum = |of: fn(&Client) -> usize| self.clients().map(|client| of(client)).sum();
@@ -409,7 +419,8 @@ impl LocksBuilder {
         self.name_mapper(move |name| [&prefix, name.as_bytes()].concat().into())
     }
 
-    /// Who hears of each renewal and each change of a lease. Default: nobody.
+    /// Who hears of each renewal and each change of a lease, as it happens; [`Locks::events`] tells the same to whoever has time.
+    /// Default: nobody.
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
         self
@@ -432,12 +443,13 @@ impl LocksBuilder {
         if !self.beside.is_empty() {
             InvalidQuorum::check(1 + self.beside.len())?;
         }
+        let telling = Arc::new(Telling::new(self.observer.clone()));
         let locks = Locks {
-            client: self.client(&self.url)?,
+            client: self.client(&self.url, &telling)?,
             beside: self
                 .beside
                 .iter()
-                .map(|url| self.client(url))
+                .map(|url| self.client(url, &telling))
                 .collect::<Result<_, _>>()?,
         };
         // Side by side: one that is silent takes the whole command timeout.
@@ -463,7 +475,7 @@ impl LocksBuilder {
     }
 
     /// The client of one master, which is not connected yet.
-    fn client(&self, url: &str) -> Result<Arc<Client>, BuildError> {
+    fn client(&self, url: &str, telling: &Arc<Telling>) -> Result<Arc<Client>, BuildError> {
         let address = Address::parse(url)?;
         let wakeups = Arc::new(Wakeups::default());
         let (releases, work) = Releases::new();
@@ -471,7 +483,8 @@ impl LocksBuilder {
             connection: Connection::new(address.clone(), self.command_timeout, wakeups.clone()),
             wakeups,
             queues: LocalQueues::default(),
-            watchdog: Watchdog::start(address, self.observer.clone(), work).map_err(BuildError::Thread)?,
+            watchdog: Watchdog::start(address, telling.clone(), work).map_err(BuildError::Thread)?,
+            telling: telling.clone(),
             releases,
             ids: HolderIds::new(),
             watchdog_time: crate::options::whole_millis(self.watchdog_time)?,

@@ -4,7 +4,6 @@
 //! held up by blocking code there. The releases that nobody waits for run here too.
 
 use std::collections::{BTreeSet, HashMap};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::clock::{self, Moment};
-use crate::events::{Event as Told, EventKind, Observer};
+use crate::events::{EventKind, Telling};
 use crate::hold::Hold;
 use crate::lease::{FailureCause, LeaseState, LostReason};
 use crate::link::Address;
@@ -27,6 +26,8 @@ use crate::script::{Call, RENEW, Value};
 enum Command {
     Watch(Arc<Hold>, Box<Renewal>),
     Tell(HolderId, Event),
+    /// A lease of it was dropped instead of released.
+    Dropped(Arc<Hold>),
     Close,
 }
 
@@ -42,7 +43,7 @@ impl Watchdog {
     /// Starts the thread; `releases` runs beside the renewals.
     pub(crate) fn start(
         address: Address,
-        observer: Option<Arc<dyn Observer>>,
+        telling: Arc<Telling>,
         releases: impl Future<Output = ()> + Send + 'static,
     ) -> std::io::Result<Self> {
         let (commands, received) = mpsc::unbounded_channel();
@@ -60,7 +61,7 @@ impl Watchdog {
                 let _ = started.send(Ok(()));
                 runtime.block_on(async move {
                     let releases = tokio::spawn(releases);
-                    Loop::new(address, observer, counter).run(received).await;
+                    Loop::new(address, telling, counter).run(received).await;
                     // The client is gone, so nothing new can come; what is under way ends first.
                     let _ = releases.await;
                 });
@@ -83,6 +84,11 @@ impl Watchdog {
     /// Tells what happened to a hold.
     pub(crate) fn tell(&self, holder: &HolderId, event: Event) {
         self.send(Command::Tell(holder.clone(), event));
+    }
+
+    /// A lease of the hold was dropped instead of released.
+    pub(crate) fn dropped(&self, hold: Arc<Hold>) {
+        self.send(Command::Dropped(hold));
     }
 
     /// Ends every hold: the client is being shut down.
@@ -113,12 +119,12 @@ struct Loop {
     outbox: Vec<(Arc<Hold>, Attempt, Duration)>,
     /// When the holds whose renewal has failed try again, all in one batch.
     together: Moment,
-    observer: Option<Arc<dyn Observer>>,
+    telling: Arc<Telling>,
     watched: Arc<AtomicUsize>,
 }
 
 impl Loop {
-    fn new(address: Address, observer: Option<Arc<dyn Observer>>, watched: Arc<AtomicUsize>) -> Self {
+    fn new(address: Address, telling: Arc<Telling>, watched: Arc<AtomicUsize>) -> Self {
         let (sender, outcomes) = mpsc::unbounded_channel();
         Loop {
             entries: HashMap::new(),
@@ -127,7 +133,7 @@ impl Loop {
             outcomes,
             outbox: Vec::new(),
             together: Moment::PAST,
-            observer,
+            telling,
             watched,
         }
     }
@@ -178,6 +184,7 @@ impl Loop {
                 self.links.warm_up();
             }
             Command::Tell(holder, event) => self.step(&holder, event),
+            Command::Dropped(hold) => self.telling.tell(&hold, clock::now(), EventKind::Dropped),
             Command::Close => {
                 let holders: Vec<HolderId> = self.entries.keys().cloned().collect();
                 for holder in holders {
@@ -259,39 +266,24 @@ impl Loop {
                     if let EventKind::Lost { reason } = &kind {
                         tracing::warn!(name = %hold.mode.name(), holder = %hold.holder, %reason, "lease lost");
                     }
-                    self.observe(&hold, now, kind);
+                    self.telling.tell(&hold, now, kind);
                 }
             }
-            Action::Recovered => self.observe(&hold, now, EventKind::Recovered),
+            Action::Recovered => self.telling.tell(&hold, now, EventKind::Recovered),
             Action::Failed { sent, cause } => {
                 if timed_out {
                     self.links.suspect(entry.link);
                 }
                 tracing::debug!(name = %hold.mode.name(), holder = %hold.holder, ?cause, "renewal failed");
-                self.observe(&hold, now, EventKind::RenewalFailed { sent, cause });
+                self.telling.tell(&hold, now, EventKind::RenewalFailed { sent, cause });
             }
-            Action::Renewed { sent } => self.observe(&hold, now, EventKind::Renewed { sent }),
-            Action::RenewedLate { left } => self.observe(&hold, now, EventKind::RenewedLate { left }),
+            Action::Renewed { sent } => self.telling.tell(&hold, now, EventKind::Renewed { sent }),
+            Action::RenewedLate { left } => self.telling.tell(&hold, now, EventKind::RenewedLate { left }),
             Action::CleanUp => drop(Release::new(hold)),
             Action::Forget => {
                 self.timers.remove(&(entry.wakes, holder.clone()));
                 self.entries.remove(holder);
             }
-        }
-    }
-
-    fn observe(&self, hold: &Hold, at: Moment, kind: EventKind) {
-        let Some(observer) = &self.observer else {
-            return;
-        };
-        let event = Told {
-            name: hold.mode.name().clone(),
-            holder: hold.holder.clone(),
-            at,
-            kind,
-        };
-        if catch_unwind(AssertUnwindSafe(|| observer.event(&event))).is_err() {
-            tracing::error!("the observer of a client has panicked; renewal goes on");
         }
     }
 

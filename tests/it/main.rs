@@ -4,6 +4,7 @@ mod acl; // what a user may not do is told, harms nobody and leaves nothing behi
 mod admin; // what operators do: lists, and a sweep that touches no lock that lives
 mod cancel; // a future dropped at any await leaves nothing behind
 mod contract; // what every lock must do, run for each kind
+mod events; // what a client tells about its leases, and how a slow reader hears it
 mod every_kind; // what befell renewals and tables elsewhere, with every kind
 mod fair; // the queue of the fair lock: order, dead waiters, mixed with Redisson's
 mod faults; // each fault takes effect, tells when, and heals

@@ -181,6 +181,10 @@ impl Single {
 impl Drop for Single {
     fn drop(&mut self) {
         if !self.given_back {
+            let client = &self.hold.client;
+            if client.telling.is_heard() && self.hold.lost_reason().is_none() {
+                client.watchdog.dropped(self.hold.clone());
+            }
             drop(self.give_back());
         }
     }
