@@ -68,10 +68,11 @@ const INSIDE_SCRIPTS: [&str; 7] = [
 ];
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn of(line: &str) -> CallError {
+    /// The class of an error as the server sends it.
+    pub(crate) fn of(line: &str) -> CallError {
         let mut parser = redis::Parser::new();
         let value = parser.parse_value(format!("-{line}\r\n").as_bytes()).unwrap();
         classify("renew", value.extract_error().unwrap_err())
@@ -90,6 +91,22 @@ mod tests {
             "MISCONF Errors writing to the AOF file: No space left on device",
             "OOM command not allowed when used memory > 'maxmemory'.",
             "ERR max number of clients reached",
+            "MOVED 3999 127.0.0.1:6381",
+            "ASK 3999 127.0.0.1:6381",
+            "NOSCRIPT No matching script. Please use EVAL.",
+            "NOMASTERLINK Can't SYNC while not connected with my master",
+            "NOGOODSLAVE No suitable replica to promote",
+            "EXECABORT Transaction discarded because of previous errors.",
+            "UNKILLABLE Sorry the script already executed write commands against the dataset.",
+            "NOTBUSY No scripts in execution right now.",
+            "BUSYKEY Target key name already exists.",
+            "IOERR error or timeout writing to target instance",
+            "INPROG Failover already in progress",
+            "UNBLOCKED client unblocked via CLIENT UNBLOCK",
+            "DENIED Redis is running in protected mode because protected mode is enabled",
+            "NOPROTO unsupported protocol version",
+            "REDIRECT 127.0.0.1:6381",
+            "ERR unknown command 'EVALSHA'",
             "SOMETHING that no version has said yet",
         ];
         for line in refused {

@@ -156,9 +156,119 @@ fn cause(error: CallError) -> FailureCause {
             tracing::error!(script, %code, "Redis does not let this user renew locks; check the user name, password and ACL");
             FailureCause::Refused(code)
         }
+        // The script reports such a key by itself; an error for all of a batch says nothing of one lock.
+        CallError::WrongKeyType { .. } => FailureCause::Refused("WRONGTYPE".into()),
+        CallError::KeysApart { .. } => FailureCause::Refused("CROSSSLOT".into()),
         _ => FailureCause::Unanswered,
     }
 }
 
 /// How long opening a link may take before the next attempt starts afresh.
 const OPEN_LIMIT: Duration = Duration::from_secs(3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answer::{classify, tests::of};
+    use crate::clock::Moment;
+    use crate::lease::{LeaseState, LostReason};
+    use crate::policy::{RenewalPolicy, Timings};
+    use crate::renewal::{Action, Event, Renewal};
+
+    const LEASE: Duration = Duration::from_secs(30);
+    const START: Moment = Moment::PAST;
+
+    /// What the holder is told last when its first renewal is answered so, and when the next attempt leaves.
+    fn after(policy: RenewalPolicy, answer: Answer) -> (Option<LeaseState>, Option<Duration>) {
+        let timings = Timings::renewed(&policy, LEASE).unwrap();
+        let mut renewal = Renewal::new(timings, true, START, Moment::NEVER, 0.0);
+        let now = START.plus(LEASE / 3);
+        let mut actions = Vec::new();
+        renewal.step(Event::Due, now, 0.0, &mut actions);
+        let number = 1;
+        renewal.step(Event::Answered { number, answer }, now, 0.0, &mut actions);
+        let told = actions.into_iter().rev().find_map(|action| match action {
+            Action::Tell(state) => Some(state),
+            _ => None,
+        });
+        let is_lost = matches!(told, Some(LeaseState::Lost(_)));
+        (told, (!is_lost).then(|| renewal.wakes().since(now)))
+    }
+
+    #[test]
+    fn every_error_code_is_a_failed_attempt_that_is_tried_again_and_never_a_loss() {
+        let refused = [
+            "LOADING Redis is loading the dataset in memory",
+            "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+            "READONLY You can't write against a read only replica.",
+            "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+            "CLUSTERDOWN The cluster is down",
+            "TRYAGAIN Multiple keys request during rehashing of slot",
+            "MOVED 3999 127.0.0.1:6381",
+            "ASK 3999 127.0.0.1:6381",
+            "NOREPLICAS Not enough good replicas to write.",
+            "MISCONF Errors writing to the AOF file: No space left on device",
+            "OOM command not allowed when used memory > 'maxmemory'.",
+            "NOSCRIPT No matching script. Please use EVAL.",
+            "ERR max number of clients reached",
+            "NOAUTH Authentication required.",
+            "WRONGPASS invalid username-password pair",
+            "NOPERM this user has no permissions to run the 'evalsha' command",
+            "WRONGTYPE Operation against a key holding the wrong kind of value",
+            "CROSSSLOT Keys in request don't hash to the same slot",
+            "SOMETHING that no version has said yet",
+        ];
+        let refused = refused.map(|line| {
+            let code = line.split(' ').next().unwrap();
+            (of(line), FailureCause::Refused(code.into()))
+        });
+        let broken = [std::io::ErrorKind::ConnectionReset, std::io::ErrorKind::UnexpectedEof].map(|kind| {
+            let error = redis::RedisError::from(std::io::Error::from(kind));
+            (classify("renew", error), FailureCause::Unanswered)
+        });
+        let unreachable = CallError::Unreachable { source: None };
+        let silent = CallError::Unanswered {
+            script: "renew",
+            source: None,
+        };
+        let others = [
+            (unreachable, FailureCause::Unreachable),
+            (silent, FailureCause::Unanswered),
+        ];
+        for (error, expected) in refused.into_iter().chain(broken).chain(others) {
+            let found = cause(error.clone());
+            assert_eq!(found, expected, "{error:?}");
+            let failed = || Answer::Failed(found.clone());
+            let (told, next) = after(RenewalPolicy::deadline(), failed());
+            assert!(
+                matches!(&told, Some(LeaseState::AtRisk { cause, .. }) if *cause == expected),
+                "{error:?}: {told:?}"
+            );
+            assert_eq!(next, Some(LEASE / 300), "tried again after the shortest pause");
+            let (told, _) = after(RenewalPolicy::cancel_told(), failed());
+            assert_eq!(told, Some(LeaseState::Lost(LostReason::GaveUp)), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn every_result_of_the_script_is_what_it_says_whatever_the_policy() {
+        for policy in [
+            RenewalPolicy::deadline(),
+            RenewalPolicy::cancel_told(),
+            RenewalPolicy::retry(3),
+        ] {
+            let told = |code| {
+                let reply = redis::Value::Array(vec![redis::Value::Int(code)]);
+                let answer = answers(reply, std::iter::once(1)).unwrap().remove(0);
+                after(policy.clone(), answer).0
+            };
+            assert_eq!(told(1), None, "renewed");
+            assert_eq!(told(0), Some(LeaseState::Lost(LostReason::NotOwner)));
+            assert_eq!(told(2), Some(LeaseState::Lost(LostReason::KeyClobbered)));
+            assert!(!matches!(
+                told(3),
+                Some(LeaseState::Lost(LostReason::NotOwner | LostReason::KeyClobbered))
+            ));
+        }
+    }
+}
