@@ -3,8 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::{Event, EventKind, LeaseState, Locks, LostReason, Moment, Observer, ReleaseError, RenewalPolicy};
+use leasehold::{
+    AcquireOptions, Event, EventKind, Lease, LeaseState, LockKind, Lockable, Locks, LostReason, Moment, Observer,
+    ReleaseError, RenewalPolicy,
+};
 use leasehold_bench::proxy::{Mode, Proxy};
+use leasehold_bench::servers::RedisServer;
 use tests::heard::Heard;
 use tests::{
     LONG, WATCHDOG, client, eventually_async, fresh_server, holders, is_idle, keys, pttl, query, script_calls, settings,
@@ -414,21 +418,16 @@ async fn a_server_that_refuses_hears_no_more_of_many_locks_than_of_one() {
         // Spread over a period, so that no two are due at once.
         tokio::time::sleep(watchdog / 3 / MANY).await;
     }
-    let require = |replicas| {
-        let mut command = redis::cmd("CONFIG");
-        command.arg("SET").arg("min-replicas-to-write").arg(replicas);
-        let _: () = query(&server, &command);
-    };
     let before = script_calls(&server);
     let began = Moment::now();
-    require(1);
-    let at_risk = |lease: &leasehold::Lease| matches!(*lease.state().borrow(), LeaseState::AtRisk { .. });
+    require_replicas(&server, 1);
+    let at_risk = |lease: &Lease| matches!(*lease.state().borrow(), LeaseState::AtRisk { .. });
     eventually_async(LONG, || leases.iter().all(at_risk)).await;
     tokio::time::sleep(watchdog / 6).await;
     let calls = script_calls(&server) - before;
     let lasted = Moment::now().since(began);
-    require(0);
-    let healthy = |lease: &leasehold::Lease| *lease.state().borrow() == LeaseState::Held;
+    require_replicas(&server, 0);
+    let healthy = |lease: &Lease| *lease.state().borrow() == LeaseState::Held;
     eventually_async(LONG, || leases.iter().all(healthy)).await;
     // The first attempt of each, and then one call a pause, of which the shortest is a 300th of the lease.
     let pauses = lasted.as_secs_f64() / (watchdog / 300).as_secs_f64();
@@ -438,6 +437,53 @@ async fn a_server_that_refuses_hears_no_more_of_many_locks_than_of_one() {
     for lease in leases {
         lease.release().await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn one_batch_renews_every_kind_and_each_lock_hears_its_own_answer() {
+    let server = fresh_server();
+    let locks = settings(&server).watchdog_time(WATCHDOG * 2).build().await.unwrap();
+    let mut leases = Vec::new();
+    for kind in LockKind::ALL {
+        leases.push(hold(locks.lock(*kind, kind.name())).await);
+    }
+    leases.push(hold(locks.lock_for_reading(LockKind::ReadWrite, "read")).await);
+    let deleted = locks.reentrant("deleted").acquire().await.unwrap();
+    let clobbered = locks.reentrant("clobbered").acquire().await.unwrap();
+    require_replicas(&server, 1);
+    let at_risk = |lease: &Lease| matches!(*lease.state().borrow(), LeaseState::AtRisk { .. });
+    let all = || leases.iter().chain([&deleted, &clobbered]);
+    eventually_async(LONG, || all().all(at_risk)).await;
+    // In one go, so that no renewal comes between: the server writes again, and two of the keys are no locks any more.
+    let mut step = redis::pipe();
+    step.cmd("CONFIG").arg("SET").arg("min-replicas-to-write").arg(0);
+    step.cmd("DEL").arg("deleted").cmd("SET").arg("clobbered").arg("a text");
+    let before = script_calls(&server);
+    let _: redis::Value = step.query(&mut tests::direct(&server)).unwrap();
+    eventually_async(LONG, || all().all(|lease| !at_risk(lease))).await;
+    let calls = script_calls(&server) - before;
+    assert!(
+        calls < leases.len() as u64,
+        "{calls} calls for {} locks",
+        leases.len() + 2
+    );
+    assert_eq!(deleted.lost().await, LostReason::NotOwner);
+    assert_eq!(clobbered.lost().await, LostReason::KeyClobbered);
+    for lease in leases {
+        assert_eq!(*lease.state().borrow(), LeaseState::Held, "{}", lease.name());
+        lease.release().await.unwrap();
+    }
+}
+
+async fn hold(lock: Box<dyn Lockable>) -> Lease {
+    lock.acquire_with(AcquireOptions::new()).await.unwrap()
+}
+
+/// Lets the server write only if it has so many replicas.
+fn require_replicas(server: &RedisServer, replicas: u32) {
+    let mut command = redis::cmd("CONFIG");
+    command.arg("SET").arg("min-replicas-to-write").arg(replicas);
+    let _: () = query(server, &command);
 }
 
 const MANY: u32 = 60;
