@@ -13,6 +13,7 @@ mod hand_off; // a held lock goes on in another process, and in one only
 mod harness; // the load tool from the outside: its exit codes, its processes, its report
 mod harness_kinds; // the load tool over every kind of lock
 mod lost_replies; // what may have run, and may still run later, harms nobody
+mod many_locks; // thousands of held locks on one watchdog: none is lost, and what they cost
 mod multi; // several locks as one, all or none
 mod names; // all keys of a lock share a slot, whatever its name
 mod outage; // Redis dies, falls silent, comes back

@@ -334,7 +334,7 @@ async fn scripts_flushed_under_load_cost_nobody_anything() {
     held.release().await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_blocked_runtime_neither_stops_renewal_nor_hides_a_loss() {
     let server = fresh_server();
     let locks = client(&server).await;
@@ -342,7 +342,10 @@ async fn a_blocked_runtime_neither_stops_renewal_nor_hides_a_loss() {
     let taken = locks.reentrant("taken").acquire().await.unwrap();
     let states = taken.state();
     let _: i64 = query(&server, redis::cmd("DEL").arg("taken"));
-    // The only worker of this runtime sleeps for two leases.
+    // Both workers of this runtime sleep for two leases, and so does the thread of the test.
+    for _ in 0..2 {
+        tokio::spawn(async { std::thread::sleep(WATCHDOG * 2) });
+    }
     std::thread::sleep(WATCHDOG * 2);
     assert!(kept.is_valid(), "renewed from the watchdog's own thread");
     assert!(!taken.is_valid());
