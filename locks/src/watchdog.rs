@@ -211,7 +211,8 @@ impl Loop {
             if at > now {
                 return;
             }
-            self.step(&holder, Event::Due);
+            // One moment for all, taken before any of them leaves: a batch is one command, and has one stamp.
+            self.step_at(&holder, Event::Due, now);
             // A step that left its timer where it was would be woken for ever.
             if self.timers.first() == Some(&(at, holder)) {
                 self.timers.pop_first();
@@ -227,10 +228,13 @@ impl Loop {
     }
 
     fn step(&mut self, holder: &HolderId, event: Event) {
+        self.step_at(holder, event, clock::now());
+    }
+
+    fn step_at(&mut self, holder: &HolderId, event: Event, now: Moment) {
         let Some(entry) = self.entries.get_mut(holder) else {
             return;
         };
-        let now = clock::now();
         let timed_out = event == Event::Due;
         let mut actions = Vec::new();
         entry.renewal.step(event, now, fastrand::f64(), &mut actions);
