@@ -57,6 +57,8 @@ struct Inner {
     reentered: bool,
     /// The last lease is gone: no further acquire joins this hold.
     closed: bool,
+    /// Its leases count no more.
+    abandoned: bool,
     /// Of these, how many want renewal.
     renewed: u32,
     /// Made when somebody asks for it.
@@ -84,6 +86,7 @@ impl Hold {
                 leases: 0,
                 reentered: false,
                 closed: false,
+                abandoned: false,
                 renewed: 0,
                 states: None,
             }),
@@ -151,7 +154,15 @@ impl Hold {
 
     /// How many leases are alive: the count that belongs in Redis.
     pub(crate) fn leases(&self) -> u32 {
-        lock(&self.inner).leases
+        let inner = lock(&self.inner);
+        if inner.abandoned { 0 } else { inner.leases }
+    }
+
+    /// The hold is given back whatever leases are alive.
+    pub(crate) fn abandon(&self) {
+        let mut inner = lock(&self.inner);
+        inner.closed = true;
+        inner.abandoned = true;
     }
 
     /// Whether Redis may count more leases than there are.

@@ -275,12 +275,31 @@ impl Locks {
     /// # Cancel safety
     /// The client is closed; only the waiting ends.
     pub async fn shutdown(&self, limit: Duration) -> Result<(), StillPending> {
+        self.close(limit, false).await
+    }
+
+    /// As [`shutdown`](Self::shutdown), and gives back at once what is still held, so that others need not wait for the leases to
+    /// end. Holders are told first, but get no time to stop: for a process that ends, when nothing works under its locks any more.
+    ///
+    /// # Errors
+    /// [`StillPending`]: the limit came first. The releases go on.
+    ///
+    /// # Cancel safety
+    /// The client is closed; only the waiting ends.
+    pub async fn shutdown_releasing(&self, limit: Duration) -> Result<(), StillPending> {
+        self.close(limit, true).await
+    }
+
+    async fn close(&self, limit: Duration, releasing: bool) -> Result<(), StillPending> {
         for client in self.clients() {
             client.closed.store(true, Ordering::Release);
             client.wakeups.wake_everybody();
-            client.watchdog.close();
         }
+        let closing: Vec<_> = self.clients().map(|client| client.watchdog.close(releasing)).collect();
         let drained = tokio::time::timeout(limit, async {
+            for closed in closing {
+                closed.await;
+            }
             for client in self.clients() {
                 // The sender lives in the client.
                 let _ = client.releases.pending().wait_for(|pending| *pending == 0).await;

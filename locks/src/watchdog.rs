@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::{self, Moment};
 use crate::events::{EventKind, Telling};
@@ -28,7 +28,11 @@ enum Command {
     Tell(HolderId, Event),
     /// A lease of it was dropped instead of released.
     Dropped(Arc<Hold>),
-    Close,
+    /// The client is shut down; what is held may be given back at once.
+    Close {
+        releasing: bool,
+        done: oneshot::Sender<()>,
+    },
 }
 
 /// The client's end of the watchdog. The thread ends when it is gone.
@@ -91,9 +95,15 @@ impl Watchdog {
         self.send(Command::Dropped(hold));
     }
 
-    /// Ends every hold: the client is being shut down.
-    pub(crate) fn close(&self) {
-        self.send(Command::Close);
+    /// Ends every hold: the client is being shut down. What is held is given back, or left to its lease. Resolves when every
+    /// holder was told.
+    pub(crate) fn close(&self, releasing: bool) -> impl Future<Output = ()> + use<> {
+        let (done, closed) = oneshot::channel();
+        self.send(Command::Close { releasing, done });
+        async move {
+            // Ended by a bug of its thread it holds nothing either.
+            let _ = closed.await;
+        }
     }
 
     fn send(&self, command: Command) {
@@ -192,11 +202,19 @@ impl Loop {
             }
             Command::Tell(holder, event) => self.step(&holder, event),
             Command::Dropped(hold) => self.telling.tell(&hold, clock::now(), EventKind::Dropped),
-            Command::Close => {
-                let holders: Vec<HolderId> = self.entries.keys().cloned().collect();
-                for holder in holders {
-                    self.step(&holder, Event::End(LostReason::ClientClosed));
+            Command::Close { releasing, done } => {
+                let held: Vec<Arc<Hold>> = self.entries.values().map(|entry| entry.hold.clone()).collect();
+                for hold in held {
+                    // The holder first.
+                    self.step(&hold.holder, Event::End(LostReason::ClientClosed));
+                    if releasing {
+                        hold.abandon();
+                        self.step(&hold.holder, Event::LetGo);
+                        drop(Release::new(hold));
+                    }
                 }
+                // Whoever waited for it may have left.
+                let _ = done.send(());
             }
         }
     }

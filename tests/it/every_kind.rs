@@ -11,7 +11,7 @@ use leasehold::{AcquireOptions, Lease, LockKind, Lockable, Locks, LostReason, Mo
 use leasehold_bench::servers::RedisServer;
 use tests::heard::Heard;
 use tests::{
-    LONG, WATCHDOG, channels, client, direct, eventually_async, fresh_server, is_idle, keys, pttl, query, script_calls,
+    LONG, WATCHDOG, channels, client, direct, eventually_async, fresh_server, is_idle, keys, pttl, script_calls,
     settings,
 };
 
@@ -308,8 +308,33 @@ async fn a_client_that_is_shut_down_renews_nothing_more_and_its_holders_are_told
     for lease in leases {
         assert!(matches!(lease.release().await, Err(ReleaseError::Lost { .. })));
     }
-    let silent = query::<String>(&server, redis::cmd("INFO").arg("commandstats"));
-    assert!(silent.contains("evalsha"));
+}
+
+#[tokio::test]
+async fn a_client_that_is_shut_down_and_gives_back_lets_others_in_at_once() {
+    // G76
+    let server = fresh_server();
+    let lasting = |settings: leasehold::LocksBuilder| settings.watchdog_time(Duration::from_secs(60)).build();
+    let (locks, other) = (lasting(settings(&server)).await.unwrap(), client(&server).await);
+    let mut leases = Vec::new();
+    for lock in locks_of(&locks, "") {
+        leases.push(hold(&*lock).await);
+    }
+    leases.push(leases[0].reenter().await.unwrap());
+    locks.shutdown_releasing(LONG).await.unwrap();
+    for lock in locks_of(&other, "") {
+        let next = lock.try_acquire_with(AcquireOptions::new()).await.unwrap();
+        next.expect("free, a minute before its lease would have ended")
+            .release()
+            .await
+            .unwrap();
+    }
+    for lease in leases {
+        assert!(!lease.is_valid());
+        assert_eq!(lease.lost().await, LostReason::ClientClosed);
+        assert!(matches!(lease.release().await, Err(ReleaseError::Lost { .. })));
+    }
+    eventually_async(LONG, || is_idle(&locks) && lock_keys(&server).is_empty()).await;
 }
 
 const WAITERS: u64 = 100;
