@@ -47,6 +47,7 @@ mod quorum;
 mod read_write;
 mod release;
 mod renewal;
+mod renewal_batch;
 mod renewal_links;
 mod script;
 #[cfg(feature = "simulation")]

@@ -4,6 +4,7 @@
 //! listened to while the next one goes out on the other link.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc};
@@ -13,26 +14,17 @@ use tokio::time::timeout;
 use crate::error::CallError;
 use crate::lease::FailureCause;
 use crate::link::{Address, Link};
+use crate::mode::nonsense;
 use crate::owner::HolderId;
 use crate::renewal::Answer;
-use crate::script::Call;
-use crate::watchdog::answers;
-
-/// A renewal script over some locks, on its way.
-pub(crate) struct Batch {
-    pub(crate) call: Call,
-    /// Whose attempt it carries, in the order of the script, and of how many locks.
-    pub(crate) attempts: Vec<(HolderId, u64, usize)>,
-    /// How long an answer is of use.
-    pub(crate) listen: Duration,
-}
+use crate::renewal_batch::{Batch, Due, answers, renewal_of};
 
 /// What a batch came to: one answer an attempt.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     link: usize,
     answered: bool,
-    pub(crate) attempts: Vec<(HolderId, u64, usize)>,
+    pub(crate) attempts: Vec<(HolderId, u64)>,
     pub(crate) answers: Vec<Answer>,
 }
 
@@ -42,6 +34,7 @@ pub(crate) struct Links {
     slots: [Slot; 2],
     current: usize,
     outcomes: mpsc::UnboundedSender<Outcome>,
+    minds_slots: Arc<AtomicBool>,
 }
 
 #[derive(Default)]
@@ -59,7 +52,13 @@ impl Links {
             slots: Default::default(),
             current: 0,
             outcomes,
+            minds_slots: Arc::default(),
         }
+    }
+
+    /// Whether the server has refused locks of several slots in one script, as a node of a cluster does.
+    pub(crate) fn minds_slots(&self) -> bool {
+        self.minds_slots.load(Ordering::Relaxed)
     }
 
     /// Opens the link in use ahead of the first renewal.
@@ -105,18 +104,24 @@ impl Links {
         let index = self.current;
         let slot = &mut self.slots[index];
         let (link, address, outcomes) = (slot.link.clone(), self.address.clone(), self.outcomes.clone());
+        let minds_slots = self.minds_slots.clone();
         let task = tokio::spawn(async move {
-            let result = match timeout(batch.listen, run(&link, &address, &batch)).await {
+            // Later than that an answer is of no use.
+            let result = match timeout(batch.lease, run(&link, &address, &batch, &minds_slots)).await {
                 Ok(result) => result,
                 Err(_) => Err(FailureCause::Unanswered),
             };
             let answered = matches!(result, Ok(_) | Err(FailureCause::Refused(_)));
-            let answers = result.unwrap_or_else(|cause| vec![Answer::Failed(cause); batch.attempts.len()]);
+            let answers = result.unwrap_or_else(|cause| vec![Answer::Failed(cause); batch.due.len()]);
             // The watchdog may have ended; then nobody wants to know.
             let _ = outcomes.send(Outcome {
                 link: index,
                 answered,
-                attempts: batch.attempts,
+                attempts: batch
+                    .due
+                    .into_iter()
+                    .map(|(holder, number, _)| (holder, number))
+                    .collect(),
                 answers,
             });
         });
@@ -125,15 +130,34 @@ impl Links {
     }
 }
 
-async fn run(slot: &Mutex<Option<Link>>, address: &Address, batch: &Batch) -> Result<Vec<Answer>, FailureCause> {
+async fn run(
+    slot: &Mutex<Option<Link>>,
+    address: &Address,
+    batch: &Batch,
+    minds_slots: &AtomicBool,
+) -> Result<Vec<Answer>, FailureCause> {
     let link = open(slot, address).await.map_err(cause)?;
-    match link.run(&batch.call).await {
-        Ok(reply) => {
-            let nonsense = || FailureCause::Refused("an answer that makes no sense".into());
-            answers(reply, batch.attempts.iter().map(|(.., locks)| *locks)).ok_or_else(nonsense)
-        }
-        Err(error) => Err(cause(error)),
+    let together = renew(&link, &batch.due, batch.lease).await;
+    if batch.due.len() == 1 || !matches!(together, Err(CallError::KeysApart { .. })) {
+        return together.map_err(cause);
     }
+    // Each by itself, within the same attempt; from now on they leave so.
+    minds_slots.store(true, Ordering::Relaxed);
+    let mut answers = Vec::new();
+    for one in batch.due.chunks(1) {
+        match renew(&link, one, batch.lease).await {
+            Ok(answer) => answers.extend(answer),
+            Err(error) => answers.push(Answer::Failed(cause(error))),
+        }
+    }
+    Ok(answers)
+}
+
+async fn renew(link: &Link, due: &[Due], lease: Duration) -> Result<Vec<Answer>, CallError> {
+    let call = renewal_of(due, lease);
+    let reply = link.run(&call).await?;
+    let unreadable = nonsense(call.text.name, &reply);
+    answers(reply, due.iter().map(|(.., named)| named.len())).ok_or(unreadable)
 }
 
 /// The slot's link, opened anew if there is none or it was closed.
@@ -159,7 +183,8 @@ fn cause(error: CallError) -> FailureCause {
         // The script reports such a key by itself; an error for all of a batch says nothing of one lock.
         CallError::WrongKeyType { .. } => FailureCause::Refused("WRONGTYPE".into()),
         CallError::KeysApart { .. } => FailureCause::Refused("CROSSSLOT".into()),
-        _ => FailureCause::Unanswered,
+        CallError::Nonsense { .. } => FailureCause::Refused("an answer that makes no sense".into()),
+        CallError::Unanswered { .. } => FailureCause::Unanswered,
     }
 }
 

@@ -13,14 +13,13 @@ use tokio::sync::{mpsc, oneshot};
 use crate::clock::{self, Moment};
 use crate::events::{EventKind, Telling};
 use crate::hold::Hold;
-use crate::lease::{FailureCause, LeaseState, LostReason};
+use crate::lease::{LeaseState, LostReason};
 use crate::link::Address;
-use crate::mode::Renewable;
 use crate::owner::HolderId;
 use crate::release::Release;
-use crate::renewal::{Action, Answer, Attempt, Event, Renewal};
-use crate::renewal_links::{Batch, Links, Outcome};
-use crate::script::{Call, RENEW, Value};
+use crate::renewal::{Action, Attempt, Event, Renewal};
+use crate::renewal_batch::{Batch, MOST_IN_A_BATCH};
+use crate::renewal_links::{Links, Outcome};
 
 /// What the watchdog is told.
 enum Command {
@@ -240,7 +239,7 @@ impl Loop {
 
     fn settle(&mut self, outcome: Outcome) {
         self.links.heard(&outcome);
-        for ((holder, number, _), answer) in outcome.attempts.into_iter().zip(outcome.answers) {
+        for ((holder, number), answer) in outcome.attempts.into_iter().zip(outcome.answers) {
             self.step(&holder, Event::Answered { number, answer });
         }
     }
@@ -335,35 +334,21 @@ impl Loop {
         }
         let same_lease = outbox.chunk_by(|(_, _, one), (_, _, other)| one == other);
         for same in same_lease {
-            let mut batch = Vec::new();
+            let (mut batch, lease) = (Vec::new(), same[0].2);
             let mut weight = 0;
             for (hold, attempt, _) in same {
                 let named = hold.mode.renewal(&hold.holder, hold.leases());
                 let more: usize = named.iter().map(|renewable| 1 + renewable.hold_keys.len()).sum();
-                if weight + more > MOST_IN_A_BATCH && !batch.is_empty() {
-                    self.links.send(batch_of(&std::mem::take(&mut batch), same[0].2));
+                if !batch.is_empty() && (weight + more > MOST_IN_A_BATCH || self.links.minds_slots()) {
+                    let due = std::mem::take(&mut batch);
+                    self.links.send(Batch { due, lease });
                     weight = 0;
                 }
                 weight += more;
                 batch.push((hold.holder.clone(), attempt.number, named));
             }
-            self.links.send(batch_of(&batch, same[0].2));
+            self.links.send(Batch { due: batch, lease });
         }
-    }
-}
-
-/// One attempt of a hold, and what it renews.
-type Due = (HolderId, u64, Vec<Renewable>);
-
-/// A script over these holds.
-fn batch_of(due: &[Due], lease: Duration) -> Batch {
-    Batch {
-        call: renewal(due.iter().flat_map(|(_, _, named)| named), lease),
-        attempts: due
-            .iter()
-            .map(|(holder, number, named)| (holder.clone(), *number, named.len()))
-            .collect(),
-        listen: lease,
     }
 }
 
@@ -377,81 +362,7 @@ impl Drop for Loop {
     }
 }
 
-/// The call that keeps these holds alive for this long from now. It creates nothing and shortens nothing.
-pub(crate) fn renewal<'a>(named: impl Iterator<Item = &'a Renewable> + Clone, lease: Duration) -> Call {
-    let locks: Vec<_> = named
-        .clone()
-        .map(|renewable| {
-            let hash = std::iter::once(renewable.key.key());
-            let keys: Vec<&[u8]> = hash.chain(renewable.hold_keys.iter().map(Vec::as_slice)).collect();
-            let args = vec![
-                Value::Bytes(&renewable.field),
-                Value::Number(renewable.hold_keys.len() as u64),
-            ];
-            (keys, args)
-        })
-        .collect();
-    RENEW.call([], [Value::Number(crate::options::lease_millis(lease))], &locks)
-}
-
-/// How the answers of a batch read: one a hold, of so many results each. The worst of a hold's results is its answer.
-pub(crate) fn answers(reply: redis::Value, holds: impl Iterator<Item = usize>) -> Option<Vec<Answer>> {
-    let redis::Value::Array(results) = reply else {
-        return None;
-    };
-    let mut results = results.into_iter();
-    let of_hold = |locks| {
-        let mut codes = results.by_ref().take(locks).map(|result| match result {
-            redis::Value::Int(code) => Some(code),
-            _ => None,
-        });
-        let codes: Vec<i64> = codes.by_ref().collect::<Option<_>>()?;
-        if codes.len() != locks {
-            return None;
-        }
-        match codes {
-            codes if codes.contains(&2) => Some(Answer::Clobbered),
-            codes if codes.contains(&0) => Some(Answer::No),
-            codes if codes.contains(&3) => Some(Answer::Failed(FailureCause::Refused("NOPERM".into()))),
-            codes => codes.iter().all(|code| *code == 1).then_some(Answer::Yes),
-        }
-    };
-    holds.map(of_hold).collect()
-}
-
-/// More in one script gains nothing and keeps other commands waiting: 100 take 0.7-1.5 ms on Redis 7.0.
-const MOST_IN_A_BATCH: usize = 100;
 /// With thousands of holds some are due at every moment; so those of this time share a batch. A tenth of the least margin at most.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 /// After a suspend the deadlines are looked at again within this time.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(codes: &[i64], holds: &[usize]) -> Option<Vec<Answer>> {
-        let reply = redis::Value::Array(codes.iter().copied().map(redis::Value::Int).collect());
-        answers(reply, holds.iter().copied())
-    }
-
-    #[test]
-    fn a_hold_of_several_locks_is_only_as_good_as_its_worst() {
-        let refused = || Answer::Failed(FailureCause::Refused("NOPERM".into()));
-        assert_eq!(
-            read(&[1, 0, 2, 3, 1, 1, 1, 0, 1, 2], &[1, 1, 1, 1, 2, 2, 2]),
-            Some(vec![
-                Answer::Yes,
-                Answer::No,
-                Answer::Clobbered,
-                refused(),
-                Answer::Yes,
-                Answer::No,
-                Answer::Clobbered
-            ])
-        );
-        assert_eq!(read(&[1], &[1, 1]), None, "too few answers are none");
-        assert_eq!(read(&[7], &[1]), None);
-        assert_eq!(answers(redis::Value::Nil, std::iter::once(1)), None);
-    }
-}

@@ -3,9 +3,9 @@
 use std::future::IntoFuture;
 use std::time::Duration;
 
-use leasehold::{AcquireOptions, LockKind, Lockable, Locks};
+use leasehold::{AcquireOptions, LockKind, Lockable, Locks, RenewalPolicy};
 use leasehold_bench::servers::{RedisServer, ServerOptions};
-use tests::{LONG, channels, client, eventually_async, is_idle, keys, query};
+use tests::{LONG, WATCHDOG, channels, client, eventually_async, is_idle, keys, query};
 
 /// A server that refuses a script whose keys are not in one slot. It has all the slots, so no client needs to be led anywhere.
 fn server_with_slots() -> RedisServer {
@@ -133,6 +133,26 @@ async fn where_the_braces_of_a_name_hold_nothing_only_locks_of_a_single_key_go_a
                 _ => goes_round(&a, &b, |locks| locks.lock(*kind, name.as_slice())).await,
             }
         }
+    }
+    assert_eq!(keys(&server), [""; 0]);
+}
+
+#[tokio::test]
+async fn locks_of_many_slots_are_renewed_each_by_itself_within_the_same_attempt() {
+    let server = server_with_slots();
+    let locks = client(&server).await;
+    let at_once = RenewalPolicy::cancel_told();
+    let mut leases = Vec::new();
+    for number in 0..40 {
+        let lock = locks.lock(LockKind::ALL[number % 3], format!("n{number}"));
+        // Whoever gives up at the first error shows that there was none.
+        let options = AcquireOptions::new().renewal(at_once.clone());
+        leases.push(lock.acquire_with(options).await.unwrap());
+    }
+    tokio::time::sleep(3 * WATCHDOG).await;
+    for lease in leases {
+        assert!(lease.is_valid(), "{}", lease.name());
+        lease.release().await.unwrap();
     }
     assert_eq!(keys(&server), [""; 0]);
 }

@@ -14,7 +14,7 @@ use crate::mode::nonsense;
 use crate::options::{Terms, whole_millis};
 use crate::release::{Outcome, Release};
 use crate::renewal::{Answer, Event};
-use crate::watchdog;
+use crate::renewal_batch;
 
 /// A lease on one master: a share of a hold. Dropped, it is given back in the background.
 pub(crate) struct Single {
@@ -221,11 +221,11 @@ impl Hold {
         let lease = self.within_limit(timings.lease, sent);
         self.outlasts(lease);
         let named = self.mode.renewal(&self.holder, self.leases());
-        let call = watchdog::renewal(named.iter(), lease);
+        let call = renewal_batch::renewal(named.iter(), lease);
         let result = self.client.connection.run(&call, None).await;
         let answer = result.and_then(|reply| {
             let unreadable = nonsense(call.text.name, &reply);
-            let answers = watchdog::answers(reply, std::iter::once(named.len())).unwrap_or_default();
+            let answers = renewal_batch::answers(reply, std::iter::once(named.len())).unwrap_or_default();
             answers.into_iter().next().ok_or(unreadable)
         });
         let gone = |reason| {
