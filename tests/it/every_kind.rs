@@ -1,5 +1,7 @@
 //! What befell the renewals and the tables of other libraries, tried with every kind of lock.
 
+mod links;
+
 use std::future::IntoFuture;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
