@@ -4,6 +4,7 @@
 //! (`CLIENT KILL ID`), so that whatever was in flight there has run or never will: no command of ours runs late.
 //! A frozen server would otherwise execute what lies in a socket long after we closed it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ struct Shared {
     state: Mutex<State>,
     /// How the newest opening ended.
     news: watch::Sender<News>,
+    /// Lost links cannot be ended on the server, so what was sent on them may run late.
+    unfenced: AtomicBool,
 }
 
 #[derive(Default)]
@@ -63,12 +66,18 @@ impl Connection {
                 wakeups,
                 state: Mutex::default(),
                 news: watch::Sender::default(),
+                unfenced: AtomicBool::new(false),
             }),
         }
     }
 
     pub(crate) fn command_timeout(&self) -> Duration {
         self.shared.command_timeout
+    }
+
+    /// Whether a request that got no answer has run, or never will, when the next one does.
+    pub(crate) fn is_fenced(&self) -> bool {
+        !self.shared.unfenced.load(Ordering::Relaxed)
     }
 
     /// Runs a call within the command timeout, and `until` at the latest if it is given.
@@ -185,6 +194,7 @@ impl Shared {
         within(self.command_timeout, async {
             let mut link = Link::connect(&self.address, move |info| ears.hear(info)).await?;
             link.identity = link.identify().await?;
+            self.unfenced.store(link.identity.is_none(), Ordering::Relaxed);
             match link.fence(doomed).await {
                 Err(error) if answer::is_forbidden(&error) => self.warn_of_missing_fence(&error),
                 other => other?,
@@ -208,8 +218,8 @@ impl Shared {
         if !std::mem::replace(&mut lock(&self.state).warned, true) {
             tracing::warn!(
                 %error,
-                "a lost connection cannot be ended on the server, so a late command of it can take a lock until its lease \
-                 time has passed; allow this user +client|id +client|kill +info"
+                "a lost connection cannot be ended on the server, so what was sent on it may run late; tombstones beside the locks \
+                 keep it from taking any. Allow this user +client|id +client|kill +info"
             );
         }
     }

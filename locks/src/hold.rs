@@ -1,7 +1,7 @@
 //! One hold: what the leases of one outermost acquire share.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -36,6 +36,8 @@ pub(crate) struct Hold {
     /// Of the first acquire; kept through re-entry.
     fencing_token: OnceLock<u64>,
     owner: OnceLock<Owner>,
+    /// An attempt of it may still be on its way when it has been given back.
+    in_doubt: AtomicBool,
     /// What the leases are called of which this is one master's part.
     known_as: OnceLock<HolderId>,
     inner: Mutex<Inner>,
@@ -80,6 +82,7 @@ impl Hold {
             trusted_until: AtomicU64::new(0),
             fencing_token: OnceLock::new(),
             owner: terms.owner.clone().map_or_else(OnceLock::new, OnceLock::from),
+            in_doubt: AtomicBool::new(false),
             known_as: OnceLock::new(),
             inner: Mutex::new(Inner {
                 state: LeaseState::Held,
@@ -116,6 +119,17 @@ impl Hold {
 
     pub(crate) fn state(&self) -> LeaseState {
         lock(&self.inner).state.clone()
+    }
+
+    /// An attempt got no answer: where lost links cannot be ended, it may run late.
+    pub(crate) fn doubt(&self) {
+        if !self.client.connection.is_fenced() {
+            self.in_doubt.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.in_doubt.load(Ordering::Relaxed)
     }
 
     /// The hold ends then, however well its renewal goes.

@@ -201,6 +201,14 @@ pub(crate) fn waiting_writers(name: &LockName) -> Vec<u8> {
     name.prefixed("leasehold_writers")
 }
 
+/// Says, for a while, that a holder id takes nothing any more; ours alone.
+pub(crate) fn tombstone(name: &LockName, holder: &HolderId) -> Vec<u8> {
+    let mut key = name.prefixed("leasehold_gone");
+    key.push(b':');
+    key.extend_from_slice(holder.as_bytes());
+    key
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -99,13 +99,20 @@ impl Link {
         })
     }
 
+    /// By which the server knows this link, if this user may ask, and may end links by it.
     pub(crate) async fn identify(&self) -> Result<Option<Identity>, RedisError> {
         let mut id = redis::cmd("CLIENT");
         id.arg("ID");
         let mut info = redis::cmd("INFO");
         info.arg("server");
-        let answers = tokio::join!(self.send(&id), self.send(&info));
-        let (id, info) = match answers {
+        // No client has this id, so nothing but the right is asked for.
+        let mut kill = redis::cmd("CLIENT");
+        kill.arg("KILL").arg("ID").arg(0);
+        let (id, info, kill) = tokio::join!(self.send(&id), self.send(&info), self.send(&kill));
+        if kill.is_err_and(|error| answer::is_forbidden(&error)) {
+            return Ok(None);
+        }
+        let (id, info) = match (id, info) {
             (Ok(id), Ok(info)) => (id, info),
             // The link works, it just cannot be named.
             (Err(error), _) | (_, Err(error)) if answer::is_forbidden(&error) => return Ok(None),
@@ -151,7 +158,7 @@ impl Link {
             let (Some(old), Some(own)) = (old, &self.identity) else {
                 return Err((
                     redis::ErrorKind::AuthenticationFailed,
-                    "this user may not run CLIENT ID and INFO",
+                    "this user may not run CLIENT ID, CLIENT KILL and INFO",
                 )
                     .into());
             };

@@ -8,10 +8,13 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use crate::clock::{self, Moment};
 use crate::error::CallError;
 use crate::hold::Hold;
+use crate::keys::tombstone;
 use crate::lease::{LeaseState, LostReason};
 use crate::local_queue::{Next, Way};
 use crate::mode::{self, Attempt, Given, Grant};
+use crate::options::lease_millis;
 use crate::renewal::Event;
+use crate::script::{Value, WITHDRAW};
 
 /// Brings the hold count in Redis down to the number of leases that are alive. Dropped before Redis has answered, it goes on in
 /// the background.
@@ -73,6 +76,18 @@ impl Release {
 
 /// Tells Redis the count that is left. With nothing left the lock goes to the next waiter of this process, or is free for all.
 async fn tell(hold: &Arc<Hold>, count: u32, was_told: bool) -> Result<Outcome, CallError> {
+    let connection = &hold.client.connection;
+    if count == 0 && hold.is_in_doubt() {
+        let call = WITHDRAW.call(
+            [&tombstone(hold.mode.name(), &hold.holder)],
+            [Value::Number(lease_millis(TOMBSTONE))],
+        );
+        match connection.run(&call, None).await {
+            // Who may not leave one gives back without.
+            Ok(_) | Err(CallError::Denied { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
     let mut was_told = was_told;
     let queues = &hold.client.queues;
     let _giving_back = match count {
@@ -99,7 +114,7 @@ async fn tell(hold: &Arc<Hold>, count: u32, was_told: bool) -> Result<Outcome, C
         _ => None,
     };
     let call = hold.mode.release(&hold.holder, count);
-    let answer = hold.client.connection.run(&call, None).await?;
+    let answer = connection.run(&call, None).await?;
     let given = mode::given(call.text.name, answer)?;
     if let Given::Left { count: 0, heard } = given {
         hold.let_others_know(heard);
@@ -203,6 +218,8 @@ async fn work(mut releases: mpsc::UnboundedReceiver<Release>, pending: watch::Se
     }
 }
 
+/// Longer than a request can be on its way once the server runs.
+const TOMBSTONE: Duration = Duration::from_secs(60);
 /// How many releases are under way at once: enough to keep a link busy, few enough not to flood a Redis that comes back.
 const AT_ONCE: usize = 64;
 /// Between tries while Redis does not answer.

@@ -1,5 +1,6 @@
 //! The catalog: one [`Script`] for each file of `lua/`, with its number of keys and arguments as its type.
 
+use std::borrow::Cow;
 use std::sync::OnceLock;
 
 /// A Lua script of the catalog with `K` keys and `A` arguments.
@@ -18,23 +19,39 @@ pub(crate) struct BatchScript<const K: usize, const A: usize> {
 #[derive(Debug)]
 pub(crate) struct Text {
     pub(crate) name: &'static str,
-    pub(crate) body: &'static str,
+    pub(crate) body: Cow<'static, str>,
     sha: OnceLock<String>,
+    /// The same behind a look at a tombstone.
+    guarded: OnceLock<Box<Text>>,
 }
 
 impl Text {
     const fn new(name: &'static str, body: &'static str) -> Self {
         Text {
             name,
-            body,
+            body: Cow::Borrowed(body),
             sha: OnceLock::new(),
+            guarded: OnceLock::new(),
         }
+    }
+
+    /// The script behind a look at a tombstone, which is the last argument. Who may not look goes on.
+    fn guarded(&'static self) -> &'static Text {
+        self.guarded.get_or_init(|| {
+            let look = "if redis.pcall('EXISTS', ARGV[#ARGV]) == 1 then return {-1, 0} end";
+            Box::new(Text {
+                name: self.name,
+                body: Cow::Owned(format!("{look}\n{}", self.body)),
+                sha: OnceLock::new(),
+                guarded: OnceLock::new(),
+            })
+        })
     }
 
     /// The SHA-1 of the body, by which EVALSHA finds it.
     pub(crate) fn sha(&self) -> &str {
         self.sha
-            .get_or_init(|| redis::Script::new(self.body).get_hash().to_owned())
+            .get_or_init(|| redis::Script::new(&self.body).get_hash().to_owned())
     }
 }
 
@@ -52,6 +69,21 @@ impl Call {
         Call { text, command }
     }
 
+    /// The same call, that does nothing once this tombstone is there.
+    pub(crate) fn unless_withdrawn(&self, tombstone: &[u8]) -> Call {
+        let text = self.text.guarded();
+        let mut command = redis::Cmd::new();
+        command.arg("EVALSHA").arg(text.sha());
+        for arg in self.command.args_iter().skip(2) {
+            match arg {
+                redis::Arg::Simple(bytes) => command.arg(bytes),
+                _ => unreachable!("a call has plain arguments only: it is built by this module"),
+            };
+        }
+        command.arg(tombstone);
+        Call { text, command }
+    }
+
     /// The number of keys, the keys and the arguments, for tests.
     #[cfg(test)]
     pub(crate) fn words(&self) -> Vec<String> {
@@ -65,7 +97,7 @@ impl Call {
     /// The same call with the script's body, for a server that does not know the hash.
     pub(crate) fn with_body(&self) -> redis::Cmd {
         let mut command = redis::Cmd::new();
-        command.arg("EVAL").arg(self.text.body);
+        command.arg("EVAL").arg(&*self.text.body);
         for arg in self.command.args_iter().skip(2) {
             match arg {
                 redis::Arg::Simple(bytes) => command.arg(bytes),
@@ -209,6 +241,8 @@ catalog! {
     MULTI_RELEASE: BatchScript<0, 2> = ["hold"] "multi_release";
     /// Gives a hold another holder id.
     ADOPT: BatchScript<0, 1> = ["hold"] "adopt";
+    /// Leaves word that a holder id takes nothing any more.
+    WITHDRAW: Script<1, 1> = "withdraw";
     /// Keeps holds alive.
     RENEW: BatchScript<0, 1> = ["read_write"] "renew";
     /// Refuses an older fencing token.

@@ -1,5 +1,7 @@
 //! Lost replies and late duplicates: a request without an answer may have run, and may still run later.
 
+mod unfenced;
+
 use std::future::IntoFuture;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +10,7 @@ use std::time::Duration;
 
 use leasehold::{AcquireError, Locks, LocksBuilder, ReleaseError, Released};
 use leasehold_bench::proxy::{CutPoint, Leg, Mode, Proxy};
-use leasehold_bench::servers::RedisServer;
+use leasehold_bench::servers::{RedisServer, ServerOptions};
 use tests::messages::Messages;
 use tests::switchboard::Switchboard;
 use tests::{
@@ -547,12 +549,26 @@ impl TwoWays {
         Self::with(|locks| locks.watchdog_time(2 * LONG)).await
     }
 
+    /// For a user who may not end links on the server.
+    async fn without_fence() -> Self {
+        let options = ServerOptions {
+            config: vec!["user worker on >secret ~* &* +@all -client|kill".into()],
+            ..ServerOptions::default()
+        };
+        let server = RedisServer::start(&options).unwrap();
+        Self::on(server, "worker:secret@", |locks| locks.watchdog_time(2 * LONG)).await
+    }
+
     async fn with(settings: impl FnOnce(LocksBuilder) -> LocksBuilder) -> Self {
-        let server = fresh_server();
+        Self::on(fresh_server(), "", settings).await
+    }
+
+    async fn on(server: RedisServer, user: &str, settings: impl FnOnce(LocksBuilder) -> LocksBuilder) -> Self {
         let proxy = Proxy::start(&server).unwrap();
         let (old, new) = (proxy.leg().unwrap(), proxy.leg().unwrap());
         let board = Switchboard::new(&old);
-        let locks = Locks::builder().standalone(&board.url()).command_timeout(BRIEFLY);
+        let url = board.url().replace("redis://", &format!("redis://{user}"));
+        let locks = Locks::builder().standalone(&url).command_timeout(BRIEFLY);
         let locks = connected(settings(locks)).await;
         warm_up(&locks, &old).await;
         TwoWays {

@@ -8,6 +8,7 @@ use super::{GRACE, closed};
 use crate::clock::{self, Moment};
 use crate::error::{AcquireError, CallError};
 use crate::hold::Hold;
+use crate::keys::tombstone;
 use crate::lease::Single;
 use crate::local_queue::{Queued, Wishing};
 use crate::locks::Client;
@@ -81,6 +82,10 @@ impl<'a> Attempting<'a> {
             beside: self.beside.as_ref().map(|beside| &beside.holder),
             may_queue: self.may_queue,
         });
+        let call = match hold.client.connection.is_fenced() {
+            true => call,
+            false => call.unless_withdrawn(&tombstone(hold.mode.name(), &hold.holder)),
+        };
         let was_unsettled = std::mem::replace(&mut self.unsettled, true);
         self.in_queue |= self.may_queue;
         self.attempts += 1;
@@ -90,7 +95,7 @@ impl<'a> Attempting<'a> {
         match &result {
             // An earlier attempt without an answer ran before this one, or never will.
             Ok(_) => self.unsettled = self.in_queue,
-            Err(CallError::Unanswered { .. } | CallError::Nonsense { .. }) => {}
+            Err(CallError::Unanswered { .. } | CallError::Nonsense { .. }) => hold.doubt(),
             // Not executed, which says nothing of an earlier attempt.
             Err(_) => self.unsettled = was_unsettled,
         }
@@ -180,6 +185,7 @@ impl<'a> Attempting<'a> {
 impl Drop for Attempting<'_> {
     fn drop(&mut self) {
         if self.unsettled {
+            self.hold.doubt();
             drop(Release::new(self.hold.clone()));
         }
     }
