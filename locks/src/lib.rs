@@ -24,6 +24,7 @@
 mod acquire;
 mod admin;
 mod answer;
+mod builder;
 mod clock;
 mod connection;
 mod error;
@@ -58,6 +59,7 @@ mod wakeup;
 mod watchdog;
 
 pub use admin::{Admin, Holder, LockInfo, Waiter};
+pub use builder::LocksBuilder;
 pub use clock::Moment;
 pub use error::{
     AcquireError, AdminError, AdoptError, BuildError, CallError, DowngradeError, ExtendError, FenceError, HandOffError,
@@ -71,7 +73,7 @@ pub use kind::{LockKind, UnknownKind};
 pub use lease::{FailureCause, Lease, LeaseState, LostReason, Released};
 pub use lock::{Acquire, FairLock, FencedLock, Lock, MultiLock, ReentrantLock, SpinLock, TryAcquire};
 pub use lockable::{Acquiring, Lockable};
-pub use locks::{Locks, LocksBuilder, Stats, StillPending};
+pub use locks::{Locks, Stats, StillPending};
 pub use mode::{Fair, Fenced, Multi, Read, Reentrant, Spin, Write};
 pub use options::AcquireOptions;
 pub use owner::{HolderId, Owner};
