@@ -60,6 +60,49 @@ async fn a_thousand_alternating_hand_overs_of_each_kind_keep_an_unprotected_coun
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_of_ours_with_many_waiters_lets_redisson_have_its_turn() {
+    let Some(stage) = Stage::new().await else { return };
+    let lock = stage.peer.open("reentrant", "n");
+    let guarded = Arc::new(Guarded::default());
+    let (over, grants) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let mut tasks = Vec::new();
+    for _ in 0..8 {
+        let (locks, guarded, over, grants) = (stage.locks.clone(), guarded.clone(), over.clone(), grants.clone());
+        tasks.push(tokio::spawn(async move {
+            while !over.load(Ordering::Relaxed) {
+                let lease = ours(&locks, "reentrant", "n").await.unwrap();
+                guarded.work();
+                grants.fetch_add(1, Ordering::Relaxed);
+                lease.release().await.unwrap();
+            }
+        }));
+    }
+    let peer = &stage.peer;
+    let mut waits: Vec<u64> = tokio::task::block_in_place(|| {
+        let turn = |_| {
+            let before = grants.load(Ordering::Relaxed);
+            peer.call("lock", &lock).unwrap();
+            guarded.work();
+            let waited = grants.load(Ordering::Relaxed) - before;
+            peer.call("unlock", &lock).unwrap();
+            waited
+        };
+        (0..50).map(turn).collect()
+    });
+    over.store(true, Ordering::Relaxed);
+    for task in tasks {
+        task.await.unwrap();
+    }
+    waits.sort_unstable();
+    println!(
+        "while Redisson waited, ours had {} grants in half of its turns, and {} at most",
+        waits[25], waits[49]
+    );
+    let all = grants.load(Ordering::Relaxed) + 50;
+    assert_eq!(guarded.counter.load(Ordering::Relaxed), all, "nobody was in at once");
+}
+
 /// What only one side at a time may touch.
 #[derive(Default)]
 struct Guarded {
