@@ -81,6 +81,29 @@ async fn a_waiter_is_woken_by_whichever_lock_it_waits_for() {
 }
 
 #[tokio::test]
+async fn an_owner_enters_again_by_the_names_and_not_by_how_they_read() {
+    let server = fresh_server();
+    let locks = client(&server).await;
+    let me = locks.owner();
+    let held = locks.multi(["a", "b"]).acquire().owner(&me).await.unwrap();
+    // Both read "a, b".
+    let stranger = locks.reentrant("a, b").acquire().await.unwrap();
+    let limit = Duration::from_millis(100);
+    let error = locks
+        .multi(["a, b"])
+        .acquire()
+        .owner(&me)
+        .wait_limit(limit)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, AcquireError::WaitLimit { .. }), "{error:?}");
+    stranger.release().await.unwrap();
+    let other = locks.multi(["a, b"]).acquire().owner(&me).await.unwrap();
+    assert_ne!(other.holder(), held.holder());
+    assert_eq!(holders(&server, "a, b"), [(other.holder().to_string(), "1".into())]);
+}
+
+#[tokio::test]
 async fn all_of_them_are_renewed_and_losing_one_is_losing_all() {
     let server = fresh_server();
     let locks = client(&server).await;

@@ -12,7 +12,7 @@ use crate::script::{Call, MULTI_ACQUIRE, MULTI_HAND_OVER, MULTI_RELEASE, Value};
 /// The keys of several locks.
 #[derive(Clone, Debug)]
 pub struct Multi {
-    /// All names, for messages and as the place to wait for all of them.
+    /// All names, for messages and as the place to wait for all of them and to enter again.
     joined: LockName,
     names: Vec<LockName>,
     channels: Vec<Channel>,
@@ -24,17 +24,8 @@ impl Multi {
         let mut names: Vec<LockName> = names.into_iter().collect();
         names.sort();
         names.dedup();
-        // An empty name among them makes the whole empty, which is refused before anything is sent.
-        let joined = match names.iter().any(LockName::is_empty) {
-            true => Vec::new(),
-            false => names
-                .iter()
-                .map(LockName::as_bytes)
-                .collect::<Vec<_>>()
-                .join(&b", "[..]),
-        };
         Multi {
-            joined: joined.into(),
+            joined: joined(&names),
             channels: names.iter().map(wake_channel).collect(),
             names,
         }
@@ -43,6 +34,24 @@ impl Multi {
     fn keys(&self) -> Vec<&[u8]> {
         self.names.iter().map(LockName::key).collect()
     }
+}
+
+/// How these names read together. Names may hold a comma of their own, so what is equal must have more in common than that.
+fn joined(names: &[LockName]) -> LockName {
+    // An empty name among them makes the whole empty, which is refused before anything is sent.
+    if names.iter().any(LockName::is_empty) {
+        return LockName::from("");
+    }
+    if let [one] = names {
+        return one.clone();
+    }
+    let all: Vec<&[u8]> = names.iter().map(LockName::as_bytes).collect();
+    let mut apart = Vec::new();
+    for key in names.iter().map(LockName::key) {
+        apart.extend_from_slice(format!("{}:", key.len()).as_bytes());
+        apart.extend_from_slice(key);
+    }
+    LockName::from(all.join(&b", "[..])).with_key(Some(apart.into()))
 }
 
 impl Mode for Multi {
@@ -124,6 +133,23 @@ mod tests {
         );
         assert_eq!(lock.renewal(&holder, 1).len(), 2);
         assert_eq!(lock.name().to_string(), "a, b");
+    }
+
+    #[test]
+    fn names_that_read_alike_together_are_told_apart() {
+        let of = |names: &[&str]| Multi::new(names.iter().copied().map(LockName::from)).name().clone();
+        let alike = [
+            of(&["a", "b", "c"]),
+            of(&["a, b", "c"]),
+            of(&["a", "b, c"]),
+            of(&["a, b, c"]),
+        ];
+        for (i, one) in alike.iter().enumerate() {
+            assert_eq!(one.to_string(), "a, b, c");
+            assert!(alike[..i].iter().all(|other| other != one), "{i}");
+        }
+        assert_eq!(of(&["b", "a"]), of(&["a", "b", "a"]));
+        assert_eq!(of(&["a"]), LockName::from("a"));
     }
 
     #[test]
