@@ -15,7 +15,7 @@ use crate::hold::Hold;
 use crate::lease::{LeaseState, LostReason, Single};
 use crate::local_queue::Trouble;
 use crate::locks::Client;
-use crate::mode::{Attempt, Mode, Wake};
+use crate::mode::{Attempt, Mode, Part, Wake};
 use crate::options::{AcquireOptions, Terms};
 use crate::owner::Place;
 use crate::renewal::Event;
@@ -67,6 +67,8 @@ pub(crate) async fn acquire(
     }
     patience.failing_since = queued.trouble().map(|trouble| trouble.since);
     let mut wakeup: Option<Wakeup> = None;
+    // Who reads may have to let a writer of this process come first, and must not be the only one to hear that the lock is free.
+    let aside = mode.part() == Part::Read;
     let mut spin = Backoff::new(FIRST_SPIN, LONGEST_SPIN);
     loop {
         if !mode.queues() {
@@ -74,7 +76,7 @@ pub(crate) async fn acquire(
         }
         // Only who hears may queue: a waiter that nobody hears counts as dead.
         attempting.may_queue = mode.gives_notice() && wakeup.as_ref().is_some_and(Wakeup::hears);
-        if let Some(wakeup) = &wakeup {
+        if let Some(wakeup) = &mut wakeup {
             wakeup.take();
         }
         // After the wake-up was taken: a shutdown that comes now wakes again.
@@ -88,7 +90,12 @@ pub(crate) async fn acquire(
             error: error.clone(),
         }));
         let (retry_after, busy) = match result {
-            Ok(Attempt::Granted(grant)) => return handed_over(attempting, grant),
+            Ok(Attempt::Granted(grant)) => {
+                if let Some(wakeup) = &mut wakeup {
+                    wakeup.answered();
+                }
+                return handed_over(attempting, grant);
+            }
             Ok(Attempt::Busy { retry_after, busy }) => (retry_after, busy),
             Ok(other) => return Err(refusal(&*mode, other)),
             Err(error) => {
@@ -107,6 +114,11 @@ pub(crate) async fn acquire(
             return Err(patience.over());
         }
         let wake = mode.wake(attempting.holder(), busy);
+        if let (Wake::Channel(channel), Some(wakeup)) = (&wake, &mut wakeup)
+            && wakeup.is_on(channel)
+        {
+            wakeup.answered();
+        }
         let wait = async {
             match wake {
                 Wake::Channel(channel) => match &mut wakeup {
@@ -118,7 +130,7 @@ pub(crate) async fn acquire(
                     // Subscribe, then attempt again: a release between the two would otherwise go unheard. Of several locks
                     // another one may be busy now.
                     _ => {
-                        let joined = wakeup.insert(client.wakeups.join(channel));
+                        let joined = wakeup.insert(client.wakeups.join(channel, aside));
                         joined.ready(patience.subscribing()).await;
                     }
                 },

@@ -66,6 +66,8 @@ enum Hearing {
 
 #[derive(Debug, Default)]
 struct Waiter {
+    /// It may be woken in vain, so it keeps no message from the others.
+    aside: bool,
     woken: AtomicBool,
     changed: Notify,
 }
@@ -78,6 +80,24 @@ impl Waiter {
             self.changed.notify_one();
         }
         first
+    }
+}
+
+impl Subscription {
+    /// Wakes those aside, and one of the others.
+    fn wake_one(&self) {
+        for waiter in self.waiters.iter().filter(|waiter| waiter.aside) {
+            waiter.wake();
+        }
+        self.pass_on();
+    }
+
+    fn pass_on(&self) {
+        let _ = self
+            .waiters
+            .iter()
+            .filter(|waiter| !waiter.aside)
+            .any(|waiter| waiter.wake());
     }
 }
 
@@ -103,9 +123,12 @@ impl Table {
 }
 
 impl Wakeups {
-    /// Waits on a channel from now on.
-    pub(crate) fn join(self: &Arc<Self>, channel: Channel) -> Wakeup {
-        let waiter = Arc::new(Waiter::default());
+    /// Waits on a channel from now on; `aside`, if a message that wakes one waiter must not stop at this one.
+    pub(crate) fn join(self: &Arc<Self>, channel: Channel, aside: bool) -> Wakeup {
+        let waiter = Arc::new(Waiter {
+            aside,
+            ..Waiter::default()
+        });
         let mut table = lock(&self.table);
         if !table.channels.contains_key(&channel) {
             let number = table.number();
@@ -125,6 +148,7 @@ impl Wakeups {
             wakeups: self.clone(),
             channel,
             waiter,
+            taken: false,
         }
     }
 
@@ -179,16 +203,14 @@ impl Wakeups {
         }
     }
 
-    /// A message came: `0` wakes one waiter, `1` all of them, anything else nobody.
+    /// A message came: `0` wakes one waiter and those aside, `1` all of them, anything else nobody.
     pub(crate) fn message(&self, channel: &Channel, payload: &[u8]) {
         let table = lock(&self.table);
         let Some(subscription) = table.channels.get(channel) else {
             return;
         };
         match payload {
-            b"0" => {
-                let _ = subscription.waiters.iter().any(|waiter| waiter.wake());
-            }
+            b"0" => subscription.wake_one(),
             b"1" => {
                 for waiter in &subscription.waiters {
                     waiter.wake();
@@ -213,12 +235,14 @@ impl Wakeups {
     }
 }
 
-/// One waiter's place on a channel. Dropping it leaves, and passes an unused wake-up on.
+/// One waiter's place on a channel. Dropping it leaves, and passes a wake-up on that was of no use.
 #[derive(Debug)]
 pub(crate) struct Wakeup {
     wakeups: Arc<Wakeups>,
     channel: Channel,
     waiter: Arc<Waiter>,
+    /// A wake-up was taken, and what was asked since has no answer from this lock yet.
+    taken: bool,
 }
 
 impl Wakeup {
@@ -241,9 +265,15 @@ impl Wakeup {
         self.channel == *channel
     }
 
-    /// Takes the wake-up: an attempt follows. One that is not taken is passed on when the waiter leaves.
-    pub(crate) fn take(&self) {
-        self.waiter.woken.store(false, Ordering::Release);
+    /// Takes the wake-up: an attempt follows. It is passed on if the waiter leaves before it was of use: other waiters of this
+    /// process may wait for the same lock, and one of them heard the message for all.
+    pub(crate) fn take(&mut self) {
+        self.taken |= self.waiter.woken.swap(false, Ordering::AcqRel);
+    }
+
+    /// The attempt has taken this lock, or found it busy.
+    pub(crate) fn answered(&mut self) {
+        self.taken = false;
     }
 
     /// Whether the subscription is not confirmed yet, or has to be made anew.
@@ -289,8 +319,8 @@ impl Drop for Wakeup {
         if subscription.waiters.is_empty() {
             table.channels.remove(&self.channel);
             table.ask(Request::Unsubscribe(self.channel.clone()));
-        } else if self.waiter.woken.load(Ordering::Acquire) {
-            let _ = subscription.waiters.iter().any(|waiter| waiter.wake());
+        } else if !self.waiter.aside && (self.taken || self.waiter.woken.load(Ordering::Acquire)) {
+            subscription.pass_on();
         }
     }
 }
@@ -320,7 +350,7 @@ mod tests {
     #[test]
     fn a_message_wakes_one_waiter_and_the_next_message_the_next() {
         let (wakeups, _requests) = linked();
-        let (first, second) = (wakeups.join(channel()), wakeups.join(channel()));
+        let (first, second) = (wakeups.join(channel(), false), wakeups.join(channel(), false));
         wakeups.message(&channel(), b"0");
         assert_eq!((woken(&first), woken(&second)), (true, false));
         wakeups.message(&channel(), b"0");
@@ -328,9 +358,17 @@ mod tests {
     }
 
     #[test]
+    fn a_waiter_aside_is_woken_and_keeps_no_message_from_the_next() {
+        let (wakeups, _requests) = linked();
+        let (aside, other) = (wakeups.join(channel(), true), wakeups.join(channel(), false));
+        wakeups.message(&channel(), b"0");
+        assert!(woken(&aside) && woken(&other));
+    }
+
+    #[test]
     fn a_payload_of_one_wakes_all_and_an_unknown_one_nobody() {
         let (wakeups, _requests) = linked();
-        let (first, second) = (wakeups.join(channel()), wakeups.join(channel()));
+        let (first, second) = (wakeups.join(channel(), false), wakeups.join(channel(), false));
         wakeups.message(&channel(), b"7");
         assert_eq!((woken(&first), woken(&second)), (false, false));
         wakeups.message(&channel(), b"1");
@@ -340,16 +378,31 @@ mod tests {
     #[test]
     fn a_woken_waiter_that_leaves_passes_its_wake_up_on() {
         let (wakeups, _requests) = linked();
-        let (first, second) = (wakeups.join(channel()), wakeups.join(channel()));
+        let (first, second) = (wakeups.join(channel(), false), wakeups.join(channel(), false));
         wakeups.message(&channel(), b"0");
         drop(first);
         assert!(woken(&second));
     }
 
     #[test]
+    fn a_waiter_that_leaves_without_an_answer_passes_on_what_it_took() {
+        let (wakeups, _requests) = linked();
+        for answered in [false, true] {
+            let (mut first, second) = (wakeups.join(channel(), false), wakeups.join(channel(), false));
+            wakeups.message(&channel(), b"0");
+            first.take();
+            if answered {
+                first.answered();
+            }
+            drop(first);
+            assert_eq!(woken(&second), !answered);
+        }
+    }
+
+    #[test]
     fn one_subscription_serves_all_waiters_and_ends_with_the_last() {
         let (wakeups, mut requests) = linked();
-        let (first, second) = (wakeups.join(channel()), wakeups.join(channel()));
+        let (first, second) = (wakeups.join(channel(), false), wakeups.join(channel(), false));
         assert!(matches!(requests.try_recv(), Ok(Request::Subscribe(..))));
         assert!(requests.try_recv().is_err());
         drop(first);
@@ -362,7 +415,7 @@ mod tests {
     #[test]
     fn a_lost_link_wakes_everybody_and_the_next_one_subscribes_anew() {
         let (wakeups, _old) = linked();
-        let (first, second) = (wakeups.join(channel()), wakeups.join(channel()));
+        let (first, second) = (wakeups.join(channel(), false), wakeups.join(channel(), false));
         wakeups.disconnected(1);
         assert!(woken(&first) && woken(&second));
         let (sender, mut requests) = mpsc::unbounded_channel();
@@ -375,9 +428,9 @@ mod tests {
     #[test]
     fn a_late_confirmation_of_an_earlier_subscription_counts_for_nothing() {
         let (wakeups, mut requests) = linked();
-        drop(wakeups.join(channel()));
+        drop(wakeups.join(channel(), false));
         let early = requests.try_recv().unwrap();
-        let second = wakeups.join(channel());
+        let second = wakeups.join(channel(), false);
         wakeups.subscribed(&early, true);
         assert_eq!(second.hearing(), Hearing::NotYet);
     }

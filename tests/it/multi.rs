@@ -1,5 +1,6 @@
 //! The multi lock: several locks as one, all or none, each an ordinary lock to everybody else.
 
+use std::future::IntoFuture;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use leasehold::{AcquireError, LostReason, ReleaseError, Released};
 use tests::messages::Messages;
 use tests::{
-    LONG, WATCHDOG, client, eventually_async, fresh_server, holders, is_idle, keys, pttl, query, script_calls,
+    LONG, WATCHDOG, client, eventually_async, fresh_server, holders, is_idle, keys, pttl, query, script_calls, settings,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -78,6 +79,29 @@ async fn a_waiter_is_woken_by_whichever_lock_it_waits_for() {
     let lease = tokio::time::timeout(LONG, waiting).await.expect("by message").unwrap();
     assert_eq!(keys(&server), ["a", "b", "c"]);
     lease.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_waiter_that_is_woken_by_one_lock_and_waits_on_for_another_passes_the_wake_up_on() {
+    let server = fresh_server();
+    let a = client(&server).await;
+    // Without a message its waiters ask again when the lease time of the holder is over.
+    let b = settings(&server).watchdog_time(10 * MINUTE).build().await.unwrap();
+    let first = a.reentrant("a").acquire().lease_time(MINUTE).await.unwrap();
+    let last = a.reentrant("b").acquire().lease_time(MINUTE).await.unwrap();
+    let before = script_calls(&server);
+    let both = tokio::spawn(b.multi(["a", "b"]).acquire().into_future());
+    eventually_async(LONG, || script_calls(&server) >= before + 2).await;
+    // On the same channel, behind it.
+    let single = tokio::spawn(b.reentrant("a").acquire().into_future());
+    eventually_async(LONG, || script_calls(&server) >= before + 4).await;
+    first.release().await.unwrap();
+    let lease = tokio::time::timeout(LONG, single).await.expect("by message").unwrap();
+    lease.unwrap().release().await.unwrap();
+    assert!(!both.is_finished());
+    last.release().await.unwrap();
+    let lease = tokio::time::timeout(LONG, both).await.expect("by message").unwrap();
+    lease.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
