@@ -16,7 +16,12 @@ for a = 2, #ARGV, 2 do
         if redis.call('PTTL', lock) < tonumber(lease_ms) then
             redis.call('PEXPIRE', lock, lease_ms)
         end
-        for i = k + 1, k + hold_keys do
+        local count = hold_keys
+        if hold_keys > 1 then
+            -- No more than there are: what left before a release and comes after it must not make a key again.
+            count = math.min(count, tonumber(redis.pcall('HGET', lock, field)) or count)
+        end
+        for i = k + 1, k + count do
             keep_hold_key(KEYS[i], lease_ms)
         end
         results[#results + 1] = 1

@@ -5,6 +5,7 @@ use std::time::Duration;
 use leasehold::{AcquireError, Lease, Locks, LostReason, ReleaseError, Released};
 use leasehold_bench::servers::RedisServer;
 use tests::messages::Messages;
+use tests::scripts::RENEW;
 use tests::{
     LONG, WATCHDOG, client, eventually_async, fresh_server, holders, is_idle, keys, pttl, query, script_calls,
 };
@@ -185,6 +186,23 @@ async fn renewal_keeps_the_hash_and_every_own_hold_key_alive() {
         reader.release().await.unwrap();
     }
     assert!(keys(&server).is_empty());
+}
+
+#[test]
+fn a_late_renewal_makes_no_hold_key_beyond_the_count() {
+    let server = fresh_server();
+    let set = |key: &str| query::<()>(&server, redis::cmd("SET").arg(key).arg(1).arg("PX").arg(1_000));
+    query::<()>(&server, redis::cmd("HSET").arg("n").arg(&["mode", "read", "a:1", "1"]));
+    query::<()>(&server, redis::cmd("PEXPIRE").arg("n").arg(1_000));
+    set("{n}:a:1:rwlock_timeout:1");
+    // It left when there were two leases, and one was released before it came.
+    let mut renew = redis::cmd("EVAL");
+    renew.arg(RENEW).arg(3).arg("n");
+    renew.arg("{n}:a:1:rwlock_timeout:1").arg("{n}:a:1:rwlock_timeout:2");
+    let answers: Vec<i64> = query(&server, renew.arg(60_000).arg("a:1").arg(2));
+    assert_eq!(answers, [1]);
+    assert_eq!(keys(&server), ["n", "{n}:a:1:rwlock_timeout:1"]);
+    assert!(pttl(&server, "{n}:a:1:rwlock_timeout:1") > 1_000);
 }
 
 #[tokio::test]
