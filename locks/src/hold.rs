@@ -172,6 +172,13 @@ impl Hold {
         if inner.abandoned { 0 } else { inner.leases }
     }
 
+    /// Whether its owner has more of this lock than one lease: another of this hold, or the half that may stand beside it.
+    pub(crate) fn has_company(&self) -> bool {
+        let other = self.mode.stands_beside().or(self.mode.waits_for());
+        let beside = other.and_then(|part| self.owner.get()?.hold_of_part(&self.client.ids, &*self.mode, part));
+        self.leases() > 1 || beside.is_some()
+    }
+
     /// The hold is given back whatever leases are alive.
     pub(crate) fn abandon(&self) {
         let mut inner = lock(&self.inner);

@@ -322,7 +322,7 @@ impl Lease {
     /// [`extend`](Self::extend) it first if the way is long. This process never gives it back.
     ///
     /// # Errors
-    /// [`HandOffError::HeldAgain`] with the lease, if its owner has others of the same hold; [`HandOffError::Lost`].
+    /// [`HandOffError::HeldAgain`] with the lease, if its owner has others of the same lock; [`HandOffError::Lost`].
     ///
     /// # Cancel safety
     /// The lock is given back in the background, as if the lease had been dropped.

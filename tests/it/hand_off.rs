@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
-use leasehold::{AcquireOptions, AdoptError, HandedOff, Lease, LockKind, Lockable, Locks};
+use leasehold::{AcquireOptions, AdoptError, HandOffError, HandedOff, Lease, LockKind, Lockable, Locks};
 use leasehold_bench::proxy::{Mode, Proxy};
 use leasehold_bench::servers::RedisServer;
 use serde_json::{Value, json};
@@ -251,6 +251,25 @@ async fn an_adoption_that_is_dropped_or_unanswered_leaves_nothing_held() {
     leg.switch(Mode::Pass).unwrap();
     eventually_async(LONG, || is_idle(&silenced)).await;
     assert_eq!(pttl(&server, "n"), -2, "what it took was given back");
+}
+
+#[tokio::test]
+async fn neither_half_is_handed_off_while_its_owner_has_the_other() {
+    let server = fresh_server();
+    let locks = client(&server).await;
+    let (me, lock) = (locks.owner(), locks.read_write("n"));
+    let writing = lock.write().acquire().owner(&me).await.unwrap();
+    let reading = lock.read().acquire().owner(&me).await.unwrap();
+    let HandOffError::HeldAgain { lease: writing } = writing.hand_off().await.unwrap_err() else {
+        panic!("its owner reads beside it");
+    };
+    let HandOffError::HeldAgain { lease: reading } = reading.hand_off().await.unwrap_err() else {
+        panic!("its owner writes beside it");
+    };
+    assert!(writing.is_valid() && reading.is_valid());
+    reading.release().await.unwrap();
+    let handed_off = writing.hand_off().await.unwrap();
+    locks.adopt(&handed_off).await.unwrap().release().await.unwrap();
 }
 
 /// A process of its own that adopts what it is given and holds it until it is told otherwise.

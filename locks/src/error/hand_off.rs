@@ -10,8 +10,9 @@ use crate::lease::{Lease, LostReason};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandOffError {
-    /// The owner has further leases of this hold, which would be left without the lock. Release them first. Nothing has changed.
-    #[error("{} is held {} times by its owner, and only the last lease can be handed off", lease.name(), lease.hold_count())]
+    /// The owner has further leases of this hold, which would be left without the lock; or it has the other half of a read-write lock
+    /// as well, beside which only the same owner may stand. Release them first. Nothing has changed.
+    #[error("the owner of {} has other leases of it, and only the last one can be handed off", lease.name())]
     HeldAgain {
         /// The lease, as it was.
         lease: Box<Lease>,

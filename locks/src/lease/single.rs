@@ -150,7 +150,7 @@ impl Single {
             let name = self.name().to_string();
             return Err(HandOffError::Lost { name, reason });
         }
-        if hold.leases() > 1 {
+        if hold.has_company() {
             return Err(HandOffError::HeldAgain {
                 lease: Box::new(self.into()),
             });

@@ -251,7 +251,7 @@ impl Majority {
                 reason,
             });
         }
-        if parts.iter().any(|(_, hold)| hold.leases() > 1) {
+        if parts.iter().any(|(_, hold)| hold.has_company()) {
             drop(turns);
             return Err(HandOffError::HeldAgain {
                 lease: Box::new(self.into()),
