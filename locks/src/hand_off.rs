@@ -100,7 +100,7 @@ impl HandedOff {
     /// How long it can still be adopted, at least. On another machine than the one where it was handed off, less the time on the way:
     /// the clocks of two machines do not compare, so that is not known here.
     pub fn remaining(&self) -> Duration {
-        self.rest(self.remaining_ms)
+        self.rest(self.remaining_ms, clock::now())
     }
 
     /// How many masters have the hold of a quorum lock.
@@ -125,9 +125,10 @@ impl HandedOff {
         names.join(", ")
     }
 
-    fn rest(&self, at_hand_off_ms: u64) -> Duration {
+    /// What is left by now of so much at the hand-off.
+    fn rest(&self, at_hand_off_ms: u64, now: Moment) -> Duration {
         let here = self.boot.is_some() && self.boot == clock::boot();
-        let gone = clock::now().since(Moment::from_nanos(self.at_ns));
+        let gone = now.since(Moment::from_nanos(self.at_ns));
         Duration::from_millis(at_hand_off_ms).saturating_sub(if here { gone } else { Duration::ZERO })
     }
 
@@ -214,7 +215,7 @@ impl Adopting {
         let was_unsettled = std::mem::replace(&mut self.unsettled, true);
         let sent = clock::now();
         let lease = match (handed_off.renewed, handed_off.max_hold_ms) {
-            (true, Some(max_hold)) => hold.timings.lease.min(handed_off.rest(max_hold)),
+            (true, Some(max_hold)) => hold.timings.lease.min(handed_off.rest(max_hold, sent)),
             (true, None) => hold.timings.lease,
             (false, _) => Duration::ZERO,
         };
@@ -254,7 +255,8 @@ impl Adopting {
             false => hold.timings.with_lease(left)?,
         };
         let ends = match handed_off.max_hold_ms {
-            Some(max_hold) => clock::now().plus(handed_off.rest(max_hold)),
+            // From before the request left, as everything that Redis keeps.
+            Some(max_hold) => sent.plus(handed_off.rest(max_hold, sent)),
             None => Moment::NEVER,
         };
         let renewal = Renewal::new(timings, renewed, sent, ends, fastrand::f64());

@@ -253,6 +253,52 @@ async fn an_adoption_that_is_dropped_or_unanswered_leaves_nothing_held() {
     assert_eq!(pttl(&server, "n"), -2, "what it took was given back");
 }
 
+/// From here on the server knows the script, so an adoption is one call.
+async fn adopted_before(locks: &Locks) {
+    let handed_off = hold(&locks.reentrant("loading")).await.hand_off().await.unwrap();
+    locks.adopt(&handed_off).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_longest_hold_ends_no_later_for_an_answer_that_took_long() {
+    let server = fresh_server();
+    let first = client(&server).await;
+    let proxy = Proxy::start(&server).unwrap();
+    let leg = proxy.leg().unwrap();
+    // Its margin is a second.
+    let other = Locks::builder()
+        .standalone(&leg.url())
+        .watchdog_time(Duration::from_secs(10));
+    let other = other.build().await.unwrap();
+    adopted_before(&first).await;
+    let lock = first.reentrant("n");
+    let handed_off = lock
+        .acquire()
+        .max_hold(2 * WATCHDOG)
+        .await
+        .unwrap()
+        .hand_off()
+        .await
+        .unwrap();
+    // As if it came from another machine.
+    let mut there = serde_json::to_value(&handed_off).unwrap();
+    there["boot"] = json!("another");
+    let handed_off: HandedOff = serde_json::from_value(there).unwrap();
+    leg.switch(Mode::HoldReplies).unwrap();
+    let fields = holders(&server, "n");
+    let adopting = tokio::spawn(async move { other.adopt(&handed_off).await });
+    eventually_async(LONG, || holders(&server, "n") != fields).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    leg.switch(Mode::Pass).unwrap();
+    let lease = adopting.await.unwrap().unwrap();
+    let left = pttl(&server, "n");
+    let trusted = lease.remaining();
+    assert!(
+        trusted.as_millis() as i64 <= left,
+        "trusted for {trusted:?}, kept for {left} ms"
+    );
+}
+
 #[tokio::test]
 async fn neither_half_is_handed_off_while_its_owner_has_the_other() {
     let server = fresh_server();
