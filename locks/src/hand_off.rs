@@ -249,6 +249,11 @@ impl Adopting {
         owner: Option<&Owner>,
     ) -> Result<Single, AdoptError> {
         let (hold, renewed) = (&self.hold, handed_off.renewed);
+        if hold.client.is_closed() {
+            return Err(AdoptError::Closed {
+                name: hold.mode.name().to_string(),
+            });
+        }
         let timings = match renewed {
             true => hold.timings,
             // It ends when it would have.

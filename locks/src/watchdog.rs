@@ -132,6 +132,8 @@ struct Loop {
     together: Moment,
     telling: Arc<Telling>,
     watched: Arc<AtomicUsize>,
+    /// The client was shut down; says whether what is held is given back.
+    closed: Option<bool>,
 }
 
 impl Loop {
@@ -147,6 +149,7 @@ impl Loop {
             together: Moment::PAST,
             telling,
             watched,
+            closed: None,
         }
     }
 
@@ -196,25 +199,36 @@ impl Loop {
                     link: 0,
                 };
                 self.timers.insert((entry.wakes, holder.clone()));
+                let hold = entry.hold.clone();
                 self.entries.insert(holder, entry);
-                self.links.warm_up();
+                match self.closed {
+                    None => self.links.warm_up(),
+                    // It was granted just before.
+                    Some(releasing) => self.end(hold, releasing),
+                }
             }
             Command::Tell(holder, event) => self.step(&holder, event),
             Command::Dropped(hold) => self.telling.tell(&hold, clock::now(), EventKind::Dropped),
             Command::Close { releasing, done } => {
                 let held: Vec<Arc<Hold>> = self.entries.values().map(|entry| entry.hold.clone()).collect();
+                self.closed = Some(releasing);
                 for hold in held {
-                    // The holder first.
-                    self.step(&hold.holder, Event::End(LostReason::ClientClosed));
-                    if releasing {
-                        hold.abandon();
-                        self.step(&hold.holder, Event::LetGo);
-                        drop(Release::new(hold));
-                    }
+                    self.end(hold, releasing);
                 }
                 // Whoever waited for it may have left.
                 let _ = done.send(());
             }
+        }
+    }
+
+    /// The client is shut down.
+    fn end(&mut self, hold: Arc<Hold>, releasing: bool) {
+        // The holder first.
+        self.step(&hold.holder, Event::End(LostReason::ClientClosed));
+        if releasing {
+            hold.abandon();
+            self.step(&hold.holder, Event::LetGo);
+            drop(Release::new(hold));
         }
     }
 

@@ -300,6 +300,33 @@ async fn a_longest_hold_ends_no_later_for_an_answer_that_took_long() {
 }
 
 #[tokio::test]
+async fn what_is_adopted_while_the_client_is_shut_down_is_given_back() {
+    let server = fresh_server();
+    let first = client(&server).await;
+    let proxy = Proxy::start(&server).unwrap();
+    let leg = proxy.leg().unwrap();
+    let other = Locks::builder().standalone(&leg.url()).build().await.unwrap();
+    adopted_before(&first).await;
+    let handed_off = first.reentrant("n").acquire().await.unwrap().hand_off().await.unwrap();
+    leg.switch(Mode::HoldReplies).unwrap();
+    let fields = holders(&server, "n");
+    let adopting = tokio::spawn({
+        let other = other.clone();
+        async move { other.adopt(&handed_off).await }
+    });
+    eventually_async(LONG, || holders(&server, "n") != fields).await;
+    other.shutdown(LONG).await.unwrap();
+    leg.switch(Mode::Pass).unwrap();
+    let refused = adopting
+        .await
+        .unwrap()
+        .map(|lease| lease.holder().to_string())
+        .unwrap_err();
+    assert!(matches!(refused, AdoptError::Closed { .. }), "{refused}");
+    eventually_async(LONG, || is_idle(&other) && keys(&server).is_empty()).await;
+}
+
+#[tokio::test]
 async fn neither_half_is_handed_off_while_its_owner_has_the_other() {
     let server = fresh_server();
     let locks = client(&server).await;

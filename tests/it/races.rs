@@ -469,6 +469,36 @@ async fn a_shutdown_right_after_a_release_ends_the_acquires_that_wait() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_lease_outlives_a_shutdown_that_comes_as_it_is_granted() {
+    let server = fresh_server();
+    for round in 0..500 {
+        let locks = client(&server).await;
+        let tasks: Vec<_> = (0..16)
+            .map(|number| {
+                let lock = locks.reentrant(format!("n:{round}:{number}"));
+                tokio::spawn(async move {
+                    while let Ok(lease) = lock.acquire().await {
+                        if fastrand::bool() {
+                            return Some(lease);
+                        }
+                        let _ = lease.release().await;
+                    }
+                    None
+                })
+            })
+            .collect();
+        tokio::time::sleep(Duration::from_micros(fastrand::u64(..3_000))).await;
+        locks.shutdown(LONG).await.unwrap();
+        for task in tasks {
+            if let Some(lease) = task.await.unwrap() {
+                // Renewed, it would be valid for ever.
+                eventually_async(LONG, || !lease.is_valid()).await;
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn an_acquire_that_is_granted_after_a_shutdown_is_given_back() {
     let server = fresh_server();
