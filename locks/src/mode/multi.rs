@@ -22,8 +22,9 @@ impl Multi {
     /// The locks of these names; one that is given twice is taken once.
     pub(crate) fn new(names: impl IntoIterator<Item = LockName>) -> Self {
         let mut names: Vec<LockName> = names.into_iter().collect();
-        names.sort();
-        names.dedup();
+        // A name mapper can give two names one key: that is one lock.
+        names.sort_by(|one, other| one.key().cmp(other.key()));
+        names.dedup_by(|one, other| one.key() == other.key());
         Multi {
             joined: joined(&names),
             channels: names.iter().map(wake_channel).collect(),
@@ -150,6 +151,14 @@ mod tests {
         }
         assert_eq!(of(&["b", "a"]), of(&["a", "b", "a"]));
         assert_eq!(of(&["a"]), LockName::from("a"));
+    }
+
+    #[test]
+    fn names_with_one_key_are_one_lock() {
+        let named = |name: &str, key: &str| LockName::from(name).with_key(Some(key.into()));
+        let lock = Multi::new([named("a", "k"), named("b", "j"), named("c", "k")]);
+        assert_eq!(lock.keys(), [b"j", b"k"]);
+        assert_eq!(lock.name().to_string(), "b, a");
     }
 
     #[test]
