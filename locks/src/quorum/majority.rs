@@ -313,7 +313,9 @@ impl Shared {
         let at_risk = count(|state| matches!(state, LeaseState::AtRisk { .. }));
         let worst = |is: fn(&LeaseState) -> bool| states.iter().find(|state| is(state)).cloned();
         let next = if states.len() - lost < self.needed {
-            worst(|state| matches!(state, LeaseState::Lost(_)))
+            // Those that ended may have been taken out already, to be asked again.
+            let ended = || Some(LeaseState::Lost(LostReason::DeadlinePassed));
+            worst(|state| matches!(state, LeaseState::Lost(_))).or_else(ended)
         } else if states.len() - lost - at_risk < self.needed {
             worst(|state| matches!(state, LeaseState::AtRisk { .. }))
         } else {
@@ -396,6 +398,10 @@ impl Shared {
         let missing = (0..self.members.nodes.len()).filter(|index| held.iter().all(|(member, _)| member != index));
         let missing = missing.collect();
         drop(held);
+        if !ended.is_empty() {
+            // It may be less than a majority by now.
+            self.news.notify_one();
+        }
         drop(ended);
         missing
     }
