@@ -4,7 +4,7 @@
 //! listened to while the next one goes out on the other link.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc};
@@ -18,6 +18,14 @@ use crate::mode::nonsense;
 use crate::owner::HolderId;
 use crate::renewal::Answer;
 use crate::renewal_batch::{Batch, Due, answers, renewal_of};
+
+/// Where a link is, or is being opened.
+#[derive(Default)]
+struct Place {
+    link: Mutex<Option<Link>>,
+    /// Links that could not be opened.
+    failed: AtomicU64,
+}
 
 /// What a batch came to: one answer an attempt.
 #[derive(Debug)]
@@ -39,7 +47,7 @@ pub(crate) struct Links {
 
 #[derive(Default)]
 struct Slot {
-    link: Arc<Mutex<Option<Link>>>,
+    place: Arc<Place>,
     /// An attempt on it got no answer in time.
     suspect: bool,
     under_way: Vec<AbortHandle>,
@@ -65,10 +73,10 @@ impl Links {
     pub(crate) fn warm_up(&mut self) {
         let slot = &self.slots[self.current];
         // Locked: it is being opened already.
-        let is_open = slot.link.try_lock().map_or(true, |link| link.is_some());
+        let is_open = slot.place.link.try_lock().map_or(true, |link| link.is_some());
         if !is_open {
-            let (link, address) = (slot.link.clone(), self.address.clone());
-            tokio::spawn(async move { open(&link, &address).await.map(|_| ()) });
+            let (place, address) = (slot.place.clone(), self.address.clone());
+            tokio::spawn(async move { open(&place, &address).await.map(|_| ()) });
         }
     }
 
@@ -103,11 +111,11 @@ impl Links {
     pub(crate) fn send(&mut self, batch: Batch) {
         let index = self.current;
         let slot = &mut self.slots[index];
-        let (link, address, outcomes) = (slot.link.clone(), self.address.clone(), self.outcomes.clone());
+        let (place, address, outcomes) = (slot.place.clone(), self.address.clone(), self.outcomes.clone());
         let minds_slots = self.minds_slots.clone();
         let task = tokio::spawn(async move {
             // Later than that an answer is of no use.
-            let result = match timeout(batch.lease, run(&link, &address, &batch, &minds_slots)).await {
+            let result = match timeout(batch.lease, run(&place, &address, &batch, &minds_slots)).await {
                 Ok(result) => result,
                 Err(_) => Err(FailureCause::Unanswered),
             };
@@ -131,12 +139,12 @@ impl Links {
 }
 
 async fn run(
-    slot: &Mutex<Option<Link>>,
+    place: &Place,
     address: &Address,
     batch: &Batch,
     minds_slots: &AtomicBool,
 ) -> Result<Vec<Answer>, FailureCause> {
-    let link = open(slot, address).await.map_err(cause)?;
+    let link = open(place, address).await.map_err(cause)?;
     let together = renew(&link, &batch.due, batch.lease).await;
     if batch.due.len() == 1 || !matches!(together, Err(CallError::KeysApart { .. })) {
         return together.map_err(cause);
@@ -160,14 +168,25 @@ async fn renew(link: &Link, due: &[Due], lease: Duration) -> Result<Vec<Answer>,
     answers(reply, due.iter().map(|(.., named)| named.len())).ok_or(unreadable)
 }
 
-/// The slot's link, opened anew if there is none or it was closed.
-async fn open(slot: &Mutex<Option<Link>>, address: &Address) -> Result<Link, CallError> {
-    let mut slot = slot.lock().await;
+/// The link of a place, opened anew if there is none or it was closed.
+///
+/// Whoever waits while it is opened shares its fate, as if it had been sent on it. Otherwise what was given up long ago would leave
+/// when a link that lost bytes is replaced.
+async fn open(place: &Place, address: &Address) -> Result<Link, CallError> {
+    let failed = place.failed.load(Ordering::Relaxed);
+    let mut slot = place.link.lock().await;
     if let Some(link) = slot.as_ref().filter(|link| link.is_alive()) {
         return Ok(link.clone());
     }
+    if place.failed.load(Ordering::Relaxed) != failed {
+        return Err(CallError::Unreachable { source: None });
+    }
     // The attempt's own time limit ends earlier; this one only frees the slot.
-    let link = Link::open(address, OPEN_LIMIT).await?;
+    let opened = Link::open(address, OPEN_LIMIT).await;
+    if opened.is_err() {
+        place.failed.fetch_add(1, Ordering::Relaxed);
+    }
+    let link = opened?;
     *slot = Some(link.clone());
     Ok(link)
 }
