@@ -1,5 +1,7 @@
 //! The command line: arguments to a scenario, a run and an exit code.
 
+mod policies;
+
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -30,6 +32,8 @@ pub struct Cli {
 enum Command {
     /// Run a scenario and write a report.
     Run(Box<RunArguments>),
+    /// Give up at once, or try N times? Every renewal policy through the same faults, measured beside predicted.
+    Policies(Box<policies::PoliciesArguments>),
     /// List what there is to choose from.
     List {
         /// Of what.
@@ -132,6 +136,7 @@ pub fn main(arguments: Cli) -> ExitCode {
         Command::Predict(arguments) => Ok(predict(&arguments)),
         Command::Report { folder } => report_again(&folder).map_err(Failure::Run),
         Command::Run(arguments) => run(&arguments),
+        Command::Policies(arguments) => run_policies(&arguments),
     };
     ExitCode::from(code.unwrap_or_else(|failure| {
         eprintln!("lockbench: {failure}");
@@ -160,28 +165,63 @@ impl Failure {
 }
 
 fn run(arguments: &RunArguments) -> Result<u8, Failure> {
-    let scenario = scenario(arguments)?;
-    let folder = arguments
-        .out
-        .clone()
-        .unwrap_or_else(|| Path::new("reports/local").join(&scenario.name));
+    measure(Order {
+        scenario: scenario(arguments)?,
+        repeat: repeat(arguments),
+        out: arguments.out.as_deref(),
+        allow_faults: arguments.allow_faults,
+        grid: false,
+        no_tui: arguments.no_tui,
+        json: arguments.json.is_some(),
+    })
+}
+
+fn run_policies(arguments: &policies::PoliciesArguments) -> Result<u8, Failure> {
+    measure(Order {
+        scenario: arguments.experiment().scenario()?,
+        repeat: arguments.repeat(),
+        out: arguments.out.as_deref(),
+        allow_faults: false,
+        grid: true,
+        no_tui: arguments.no_tui,
+        json: arguments.json.is_some(),
+    })
+}
+
+/// What is run, and how its outcome is told.
+struct Order<'a> {
+    scenario: Scenario,
+    repeat: String,
+    out: Option<&'a Path>,
+    allow_faults: bool,
+    grid: bool,
+    no_tui: bool,
+    json: bool,
+}
+
+fn measure(order: Order<'_>) -> Result<u8, Failure> {
+    let folder = match order.out {
+        Some(folder) => folder.to_owned(),
+        None => Path::new("reports/local").join(&order.scenario.name),
+    };
     let interrupt = Interrupt::listen().map_err(|source| RunError::System {
         what: "listen for Ctrl-C".to_owned(),
         source,
     })?;
     let options = RunOptions {
         folder: folder.clone(),
-        allow_faults: arguments.allow_faults,
-        progress: if arguments.json.is_some() {
+        allow_faults: order.allow_faults,
+        grid: order.grid,
+        progress: if order.json {
             Progress::silent()
         } else {
-            Progress::new(arguments.no_tui)
+            Progress::new(order.no_tui)
         },
         interrupt,
     };
-    let outcome = crate::run(scenario, repeat(arguments), &options)?;
+    let outcome = crate::run(order.scenario, order.repeat, &options)?;
     let outcome = results::write(&outcome, &folder)?;
-    if arguments.json.is_some() {
+    if order.json {
         println!("{}", results::to_json(&outcome)?);
     } else {
         let colour =

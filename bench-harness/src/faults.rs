@@ -223,15 +223,29 @@ impl Effect<'_> {
                 Ok(clock::now_ns())
             }
             Effect::Legs(legs) => {
-                let mut healed = Ok(());
-                for (leg, mode) in legs {
-                    healed = healed.and(leg.switch(mode));
-                }
-                healed?;
+                at_once(&legs)?;
                 Ok(clock::now_ns())
             }
         }
     }
+}
+
+/// Switches all legs at one moment; every one is tried, and the first error told.
+fn at_once(legs: &[(Leg, Mode)]) -> Result<(), ProxyError> {
+    thread::scope(|scope| {
+        let switching: Vec<_> = legs
+            .iter()
+            .map(|(leg, mode)| scope.spawn(|| leg.switch(*mode)))
+            .collect();
+        let mut all = Ok(());
+        for one in switching {
+            match one.join() {
+                Ok(switched) => all = all.and(switched),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        all
+    })
 }
 
 fn switch<'a>(
@@ -242,13 +256,12 @@ fn switch<'a>(
     if targets.legs.is_empty() {
         return Err(no_target("legs of a proxy"));
     }
-    let before = targets.legs.iter().map(|leg| (leg.clone(), leg.mode())).collect();
-    for leg in &targets.legs {
-        if let Err(error) = leg.switch(mode) {
-            // The error that matters is the first; healing tries every leg.
-            let _ = Effect::Legs(before).heal();
-            return Err(error.into());
-        }
+    let with = |mode: &dyn Fn(&Leg) -> Mode| targets.legs.iter().map(|leg| (leg.clone(), mode(leg))).collect();
+    let (before, struck): (Vec<_>, Vec<_>) = (with(&Leg::mode), with(&|_| mode));
+    if let Err(error) = at_once(&struck) {
+        // The error that matters is the first.
+        let _ = Effect::Legs(before).heal();
+        return Err(error.into());
     }
     Ok(Effect::Legs(before))
 }

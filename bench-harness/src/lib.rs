@@ -15,6 +15,7 @@ pub mod interrupt;
 pub mod job;
 pub mod measure;
 pub mod peer_driver;
+pub mod policies;
 pub mod predict;
 pub mod proxy;
 pub mod report;
@@ -33,7 +34,7 @@ pub use measure::Outcome;
 pub use run::{RunError, RunOptions};
 pub use scenario::Scenario;
 
-use measure::{Checked, Machine, Versions};
+use measure::{Checked, Grid, Machine, Versions};
 use run::{StallWatch, Target};
 use scenario::Model;
 
@@ -49,6 +50,7 @@ pub fn run(scenario: Scenario, repeat: String, options: &RunOptions) -> Result<O
     let target = Target::open(&scenario)?;
     run::check_allowed(&scenario, &target, options)?;
     let mut outcome = empty(scenario, repeat, Versions::read(target.version()));
+    outcome.grid = options.grid.then(Grid::default);
     results::clear(&options.folder)?;
 
     let stalls = StallWatch::start();
@@ -60,6 +62,12 @@ pub fn run(scenario: Scenario, repeat: String, options: &RunOptions) -> Result<O
         // What was measured before stays.
         Ok(()) | Err(RunError::Interrupted) => {}
         Err(error) => return Err(error),
+    }
+    if let Some(grid) = &mut outcome.grid {
+        let repeated = grid.repeated;
+        *grid = Grid::of(&outcome.rounds, outcome.scenario.scale);
+        grid.repeated = repeated;
+        outcome.rounds.iter_mut().for_each(measure::Round::thin);
     }
     if outcome.rounds.is_empty() {
         outcome.stall_max_ms = stalls.take().as_secs_f64() * 1e3;
@@ -88,6 +96,7 @@ fn empty(scenario: Scenario, repeat: String, versions: Versions) -> Outcome {
         interrupted: false,
         load: None,
         rounds: Vec::new(),
+        grid: None,
         faults: Vec::new(),
         checked: Checked::default(),
         stall_max_ms: 0.0,

@@ -1,5 +1,6 @@
 //! Outcome: what a run measured; plain data, and all that a report sees.
 
+pub(crate) mod grid;
 mod latency;
 mod machine;
 pub mod metrics;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::scenario::Scenario;
 
+pub use grid::{Cell, Grid};
 pub use latency::{Latency, Second, decode, encode, histogram, record};
 pub use machine::{Machine, Versions};
 pub use round::{FaultRun, LockRow, Overhead, Overlaps, PolicyRow, Round, Timeline, Told};
@@ -45,6 +47,9 @@ pub struct Outcome {
     pub load: Option<Load>,
     /// What the model `held` measures: a round for each fault.
     pub rounds: Vec<Round>,
+    /// The rounds of `lockbench policies` in one: a cell for each policy, fault and length.
+    #[serde(default)]
+    pub grid: Option<Grid>,
     /// The faults, as asked and as observed.
     pub faults: Vec<FaultRun>,
     /// What the checker saw.
@@ -175,6 +180,16 @@ pub enum Severity {
     Invalid,
     /// Two workers at once where the scenario says there must be none.
     Safety,
+}
+
+impl Checked {
+    /// Adds what was seen in another round.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.records += other.records;
+        self.intervals += other.intervals;
+        self.overlaps = self.overlaps.and(&other.overlaps);
+        self.fencing.add(&other.fencing);
+    }
 }
 
 impl Fencing {

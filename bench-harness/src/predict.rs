@@ -9,14 +9,14 @@ mod timings;
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use fate::{Fate, Fault, Share};
 pub use table::{POLICIES, Row, Table};
 pub use timings::{Effort, LastChance, Range, Timings};
 
 /// What a fault does to a renewal that is sent while it lasts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Family {
     /// It is refused at once.
@@ -64,11 +64,11 @@ impl Timings {
     ///
     /// `uncertainty`: how well the two instants are known, and how long the machine stood still.
     pub fn predict(&self, family: Family, renewal_to_heal: i64, uncertainty: i64) -> Prediction {
-        let LastChance { earliest, latest, .. } = self.last_chance(family);
+        let LastChance { earliest, latest, .. } = self.last_chance_on_the_wire(family);
         let boundary = (earliest + latest) / 2;
         let distance = renewal_to_heal - boundary;
         let jitter_reach = (latest - earliest) / 2;
-        let band = (self.lease / 100).max(jitter_reach) + uncertainty;
+        let band = jitter_reach + self.lease / 100 + uncertainty;
         let lost = distance > 0;
         Prediction {
             lost,

@@ -31,6 +31,8 @@ pub struct RunOptions {
     pub folder: PathBuf,
     /// Whether faults may be sent to a server that is not ours.
     pub allow_faults: bool,
+    /// Whether the rounds make one grid: then a round that says nothing is repeated, and locks are counted, not listed.
+    pub grid: bool,
     /// Tells people how it goes.
     pub progress: Progress,
     /// Tells us that people want an end.
@@ -127,6 +129,12 @@ fn strike(
         FaultKind::FreezeServer => Fault::FreezeServer,
         FaultKind::Refuse => Fault::Refuse,
         FaultKind::Swallow => Fault::Swallow,
+        FaultKind::Hold => Fault::Hold {
+            deliver_after_close: false,
+        },
+        FaultKind::Deliver => Fault::Hold {
+            deliver_after_close: true,
+        },
     };
     let guards = inject(&fault, spec, target, legs).map_err(|source| RunError::Fault { kind, source })?;
     let masters = spec

@@ -187,6 +187,20 @@ impl Scenario {
         Ok(scenario)
     }
 
+    /// The scenario, if its values fit together; `place` is what its errors bear.
+    ///
+    /// # Errors
+    /// As [`Scenario::read`].
+    pub fn checked(self, place: &str) -> Result<Self, ScenarioError> {
+        match checks::check(&self) {
+            Ok(()) => Ok(self),
+            Err(wrong) => Err(ScenarioError {
+                place: format!("{place}, {}", wrong.path),
+                message: wrong.message,
+            }),
+        }
+    }
+
     /// A time of the scenario as it runs, after `scale`.
     pub fn scaled(&self, time: Time) -> Duration {
         time.0.mul_f64(self.scale)

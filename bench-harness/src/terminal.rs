@@ -1,5 +1,7 @@
 //! The terminal: progress on stderr while a run goes on, the result as a table on stdout.
 
+mod grid;
+
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::sync::Mutex;
@@ -127,8 +129,16 @@ pub fn summary(outcome: &Outcome, colour: bool) -> String {
     if let Some(load) = &outcome.load {
         line(load_table(load, outcome.scenario.workload.arrival.is_some()));
     }
-    for round in &outcome.rounds {
-        line(round_table(round, outcome.scenario.scale, &paint));
+    let scale = outcome.scenario.scale;
+    match &outcome.grid {
+        Some(grid) => {
+            let lease_ms = outcome.scenario.lease().as_secs_f64() * 1e3;
+            line(grid::table(grid, scale, lease_ms, &paint));
+        }
+        None => outcome
+            .rounds
+            .iter()
+            .for_each(|round| line(round_table(round, scale, &paint))),
     }
     for threshold in &outcome.thresholds {
         let measured = threshold.measured.map_or("not measured".to_owned(), number);
@@ -221,7 +231,7 @@ fn round_table(round: &Round, scale: f64, paint: &Paint) -> String {
         "policy", "held", "lost", "model", "near", "needless", "told", "told, model", "overlaps", "longest", "commands"
     );
     for row in &round.policies {
-        let overlaps = format!("{:>9}{:>9}", row.overlaps.count, longest(row));
+        let overlaps = format!("{:>9}{:>9}", row.overlaps.count, longest(&row.overlaps));
         let overlaps = if row.overlaps.count == 0 {
             overlaps
         } else {

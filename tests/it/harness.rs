@@ -1,13 +1,12 @@
 //! The load tool from the outside: its program, its exit codes, its report.
 
-use std::collections::BTreeSet;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use leasehold_bench::measure::Outcome;
 use leasehold_bench::results;
-use rustix::process::{Pid, Signal, kill_process};
-use tests::lockbench::{self, Folder};
+use rustix::process::Signal;
+use tests::lockbench::{self, Folder, descendants, is_alive, signal};
 use tests::{LONG, direct, eventually, fresh_server, keys};
 
 #[test]
@@ -284,46 +283,6 @@ fn start_long(folder: &Folder) -> Child {
     let evidence = || std::fs::metadata(folder.path.join("evidence-0.bin")).map_or(0, |file| file.len());
     eventually(LONG, || evidence() > 48 * 100);
     tool
-}
-
-/// All processes below one: workers, guardian, server.
-fn descendants(root: u32) -> BTreeSet<u32> {
-    let parents: Vec<(u32, u32)> = std::fs::read_dir("/proc")
-        .unwrap()
-        .flatten()
-        .filter_map(|entry| {
-            let pid = entry.file_name().to_str()?.parse().ok()?;
-            let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-            let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
-            Some((pid, parent))
-        })
-        .collect();
-    let mut found = BTreeSet::from([root]);
-    loop {
-        let more: Vec<_> = parents
-            .iter()
-            .filter(|(pid, parent)| found.contains(parent) && !found.contains(pid))
-            .collect();
-        if more.is_empty() {
-            break;
-        }
-        found.extend(more.into_iter().map(|(pid, _)| *pid));
-    }
-    found.remove(&root);
-    assert!(found.len() >= 3, "two workers and a server, not {found:?}");
-    found
-}
-
-fn is_alive(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // A zombie has ended; whoever adopted it has only not looked yet.
-    stat.rsplit_once(')')
-        .is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
-}
-
-fn signal(pid: u32, signal: Signal) {
-    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-    kill_process(pid, signal).unwrap();
 }
 
 fn is_installed(program: &str) -> bool {

@@ -19,6 +19,7 @@ mod names; // all keys of a lock share a slot, whatever its name
 mod outage; // Redis dies, falls silent, comes back
 mod owner; // who is who: owners are explicit, a stale one harms nobody
 mod passing; // a release gives the lock straight to the next waiter of its process
+mod policies; // the experiment over all policies, as a program
 mod proxy; // what a leg of the proxy does in each of its modes
 mod quorum; // a majority of independent masters decides
 mod races; // two steps that cross, and what stays behind when somebody leaves

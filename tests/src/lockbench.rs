@@ -1,8 +1,11 @@
 //! The load tool as a program, for the tests that look at it from outside.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 /// The program, built once: cargo builds no other package's binaries for a test.
 pub fn program() -> &'static Path {
@@ -23,6 +26,52 @@ pub fn program() -> &'static Path {
         assert!(built.success(), "lockbench does not build");
         folder.join("lockbench")
     })
+}
+
+/// All processes below one: workers, guardian, server.
+#[track_caller]
+pub fn descendants(root: u32) -> BTreeSet<u32> {
+    let parents: Vec<(u32, u32)> = std::fs::read_dir("/proc")
+        .expect("processes have a folder each")
+        .flatten()
+        .filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+            let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
+            Some((pid, parent))
+        })
+        .collect();
+    let mut found = BTreeSet::from([root]);
+    loop {
+        let more: Vec<_> = parents
+            .iter()
+            .filter(|(pid, parent)| found.contains(parent) && !found.contains(pid))
+            .collect();
+        if more.is_empty() {
+            break;
+        }
+        found.extend(more.into_iter().map(|(pid, _)| *pid));
+    }
+    found.remove(&root);
+    assert!(found.len() >= 3, "two workers and a server, not {found:?}");
+    found
+}
+
+/// Whether a process still runs.
+pub fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // A zombie has ended; whoever adopted it has only not looked yet.
+    stat.rsplit_once(')')
+        .is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+}
+
+/// Sends a signal.
+pub fn signal(pid: u32, signal: Signal) {
+    let pid = i32::try_from(pid)
+        .ok()
+        .and_then(Pid::from_raw)
+        .expect("a process of ours has a number");
+    kill_process(pid, signal).expect("a process of ours takes signals");
 }
 
 /// A folder for one run, empty at first and removed in the end.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Fencing;
 use crate::scenario::{FaultKind, Scope};
 
 /// A fault as asked for and as it came.
@@ -26,6 +27,9 @@ pub struct Round {
     pub fault: FaultRun,
     /// The lease as it ran.
     pub lease_ms: f64,
+    /// Longest time, while the fault lasted and after, for which the machine did not run a thread that wanted to run.
+    #[serde(default)]
+    pub stall_ms: f64,
     /// What renewing cost while nothing went wrong.
     pub overhead: Overhead,
     /// A row for each policy.
@@ -68,11 +72,20 @@ pub struct PolicyRow {
     pub in_band: u64,
     /// When holders were told, relative to the end of the lease at the server; negative: in time.
     pub told: Option<Told>,
+    /// When the model says that they are told.
+    #[serde(default)]
+    pub predicted_told: Option<Told>,
     /// Two workers at once under one lock.
     pub overlaps: Overlaps,
+    /// Under how many locks the model is sure of that, and under how many it finds it possible.
+    #[serde(default)]
+    pub predicted_overlaps: (u64, u64),
+    /// What fencing tokens were worth.
+    #[serde(default)]
+    pub fencing: Fencing,
     /// Renewal commands sent while the fault lasted.
     pub commands_in_fault: u64,
-    /// Each lock.
+    /// Each lock; of a grid only those whose fate the model got wrong.
     pub locks: Vec<LockRow>,
 }
 
@@ -141,3 +154,77 @@ pub struct Timeline {
     /// Both at work.
     pub overlaps: Vec<(f64, f64)>,
 }
+
+impl Round {
+    /// Why the round says nothing about any policy, if so.
+    pub(crate) fn flaw(&self) -> Option<String> {
+        // A machine that stands still for as long as the holders' margin proves nothing.
+        let margin_ms = self.lease_ms / 10.0;
+        if self.stall_ms > margin_ms {
+            return Some(format!(
+                "the machine stood still for {:.0} ms while a fault lasted, longer than the margin of {margin_ms:.0} ms: \
+                 repeat the run on a quieter machine, or with a larger scale",
+                self.stall_ms
+            ));
+        }
+        self.fault.flaw()
+    }
+
+    /// Keeps of each lock only what contradicts the model; the rest has been counted.
+    pub(crate) fn thin(&mut self) {
+        for row in &mut self.policies {
+            row.locks.retain(LockRow::contradicts);
+        }
+    }
+}
+
+impl FaultRun {
+    /// Why the fault was not the one asked for, if so.
+    pub(crate) fn flaw(&self) -> Option<String> {
+        let differs = (self.observed_ms - self.asked_ms).abs() > (self.asked_ms * 0.1).max(LATE_PAUSE_MS);
+        differs.then(|| {
+            format!(
+                "the fault {} was to last {:.0} ms and lasted {:.0} ms: repeat the run on a quieter machine",
+                self.kind.name(),
+                self.asked_ms,
+                self.observed_ms
+            )
+        })
+    }
+}
+
+impl LockRow {
+    /// Whether the model got its fate wrong, outside the tolerance.
+    pub(crate) fn contradicts(&self) -> bool {
+        self.lost != self.predicted_lost && self.distance_ms.abs() > self.band_ms
+    }
+}
+
+impl Told {
+    /// Of these times; nothing if there are none.
+    pub(crate) fn of(mut times: Vec<f64>) -> Option<Self> {
+        times.sort_by(f64::total_cmp);
+        let (first, last) = (times.first()?, times.last()?);
+        Some(Self {
+            count: times.len() as u64,
+            min_ms: *first,
+            median_ms: times[times.len() / 2],
+            max_ms: *last,
+        })
+    }
+}
+
+impl Overlaps {
+    /// Both together.
+    #[must_use]
+    pub(crate) fn and(&self, other: &Self) -> Self {
+        Self {
+            count: self.count + other.count,
+            total_ms: self.total_ms + other.total_ms,
+            max_ms: self.max_ms.max(other.max_ms),
+        }
+    }
+}
+
+/// The end of CLIENT PAUSE comes up to one cron tick late (measured: 0 … 102 ms at hz 10).
+const LATE_PAUSE_MS: f64 = 150.0;

@@ -27,6 +27,7 @@ fn outcome(name: &str) -> Outcome {
         interrupted: false,
         load: None,
         rounds: Vec::new(),
+        grid: None,
         faults: Vec::new(),
         checked: Checked {
             records: 400,
@@ -116,6 +117,14 @@ fn round(fault: FaultRun, index: u64) -> Round {
             median_ms: at,
             max_ms: at + 4.0,
         }),
+        predicted_told: told.map(|at| Told {
+            count: lost,
+            min_ms: at,
+            median_ms: at,
+            max_ms: at,
+        }),
+        predicted_overlaps: if told.is_none() { (lost, lost) } else { (0, 0) },
+        fencing: Fencing::default(),
         overlaps: match told {
             None => Overlaps {
                 count: lost,
@@ -172,6 +181,7 @@ fn round(fault: FaultRun, index: u64) -> Round {
     Round {
         fault,
         lease_ms: 3_000.0,
+        stall_ms: 3.0,
         overhead,
         policies,
         timelines,

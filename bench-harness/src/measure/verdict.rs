@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Finding, Outcome, PolicyRow, Severity, ThresholdRun};
+use super::{FaultRun, Finding, Outcome, PolicyRow, Round, Severity, ThresholdRun, grid};
 use crate::exit;
 
 /// Fills in what follows from the measurements: metrics, thresholds, findings, verdict and exit code.
@@ -10,9 +10,8 @@ pub fn judge(outcome: &mut Outcome) {
     outcome.metrics = metrics(outcome);
     outcome.thresholds = thresholds(outcome);
     let mut findings = std::mem::take(&mut outcome.findings);
-    findings.extend(faults_not_as_asked(outcome));
+    findings.extend(flaws(outcome));
     findings.extend(generator_too_late(outcome));
-    findings.extend(stood_still(outcome));
     findings.extend(contradictions(outcome));
     outcome.findings = findings;
     outcome.exit = exit_code(outcome);
@@ -76,6 +75,8 @@ fn policy_metrics(metrics: &mut BTreeMap<String, Option<f64>>, suffix: &str, row
         ("prediction.mismatches", sum(|row| row.mismatches)),
         ("overlap.count", sum(|row| row.overlaps.count)),
         ("overlap.max", Some(longest)),
+        ("stale.accepted", sum(|row| row.fencing.stale_accepted)),
+        ("stale.rejected", sum(|row| row.fencing.stale_rejected)),
     ];
     metrics.extend(values.map(|(name, value)| (format!("{name}{suffix}"), value)));
 }
@@ -96,20 +97,19 @@ fn thresholds(outcome: &Outcome) -> Vec<ThresholdRun> {
         .collect()
 }
 
-fn faults_not_as_asked(outcome: &Outcome) -> Vec<Finding> {
-    let differ = |fault: &&super::FaultRun| {
-        (fault.observed_ms - fault.asked_ms).abs() > (fault.asked_ms * 0.1).max(LATE_PAUSE_MS)
-    };
-    let invalid = |fault: &super::FaultRun| Finding {
+/// Faults that were not as asked, and rounds in which the machine stood still.
+fn flaws(outcome: &Outcome) -> Vec<Finding> {
+    let of_rounds = outcome.rounds.iter().filter_map(Round::flaw);
+    let of_load = outcome.faults.iter().filter_map(FaultRun::flaw);
+    let invalid = |text| Finding {
         severity: Severity::Invalid,
-        text: format!(
-            "the fault {} was to last {:.0} ms and lasted {:.0} ms: repeat the run on a quieter machine",
-            fault.kind.name(),
-            fault.asked_ms,
-            fault.observed_ms
-        ),
+        text,
     };
-    outcome.faults.iter().filter(differ).map(invalid).collect()
+    if outcome.rounds.is_empty() {
+        of_load.map(invalid).collect()
+    } else {
+        of_rounds.map(invalid).collect()
+    }
 }
 
 fn generator_too_late(outcome: &Outcome) -> Option<Finding> {
@@ -123,31 +123,11 @@ fn generator_too_late(outcome: &Outcome) -> Option<Finding> {
     })
 }
 
-/// A machine that stands still for as long as the holders' margin proves nothing about any policy.
-fn stood_still(outcome: &Outcome) -> Option<Finding> {
-    let margin_ms = outcome
-        .rounds
-        .iter()
-        .map(|round| round.lease_ms / 10.0)
-        .reduce(f64::min)?;
-    (outcome.stall_max_ms > margin_ms).then(|| Finding {
-        severity: Severity::Invalid,
-        text: format!(
-            "the machine stood still for {:.0} ms while a fault lasted, longer than the margin of {margin_ms:.0} ms: \
-             repeat the run on a quieter machine, or with a larger scale",
-            outcome.stall_max_ms
-        ),
-    })
-}
-
 fn contradictions(outcome: &Outcome) -> Vec<Finding> {
     let mut findings = Vec::new();
     for round in &outcome.rounds {
         for row in &round.policies {
-            let contradicting = row
-                .locks
-                .iter()
-                .filter(|lock| lock.lost != lock.predicted_lost && lock.distance_ms.abs() > lock.band_ms);
+            let contradicting = row.locks.iter().filter(|lock| lock.contradicts());
             findings.extend(contradicting.take(MOST_NAMED).map(|lock| Finding {
                 severity: Severity::Note,
                 text: format!(
@@ -195,10 +175,11 @@ fn exit_code(outcome: &Outcome) -> u8 {
     }
 }
 
-/// Whether a threshold forbids overlaps: to fail it is a matter of safety.
+/// Whether a threshold forbids overlaps or what they do: to fail it is a matter of safety.
 fn is_safety(threshold: &ThresholdRun) -> bool {
     let bounds_above = threshold.limit.starts_with(['=', '<']);
-    threshold.metric.starts_with("overlap.") && bounds_above
+    let of_safety = ["overlap.", "stale.", "lost_updates"];
+    of_safety.iter().any(|name| threshold.metric.starts_with(name)) && bounds_above
 }
 
 fn verdict(outcome: &Outcome) -> String {
@@ -226,7 +207,8 @@ fn verdict(outcome: &Outcome) -> String {
             )
         }
         exit::THRESHOLD => format!("Failed: {}.", named(&failed)),
-        _ => held_verdict(outcome)
+        _ => grid::verdict(outcome)
+            .or_else(|| held_verdict(outcome))
             .or_else(|| load_verdict(outcome))
             .unwrap_or_default(),
     }
@@ -269,9 +251,6 @@ fn load_verdict(outcome: &Outcome) -> Option<String> {
         load.successes, load.throughput_per_s, load.timeouts, outcome.checked.overlaps.count
     ))
 }
-
-/// The end of CLIENT PAUSE comes up to one cron tick late (measured: 0 … 102 ms at hz 10).
-const LATE_PAUSE_MS: f64 = 150.0;
 
 /// A generator this late at p99 measures itself.
 const MOST_LAG_MS: f64 = 10.0;
@@ -320,7 +299,7 @@ mod tests {
     #[test]
     fn a_machine_that_stood_still_makes_the_run_invalid() {
         let mut outcome = held_outcome();
-        outcome.stall_max_ms = 301.0;
+        outcome.rounds[1].stall_ms = 301.0;
         judge(&mut outcome);
         assert_eq!(outcome.exit, exit::INVALID);
     }
@@ -328,7 +307,7 @@ mod tests {
     #[test]
     fn a_fault_that_was_not_as_asked_makes_the_run_invalid() {
         let mut outcome = held_outcome();
-        outcome.faults[0].observed_ms *= 2.0;
+        outcome.rounds[0].fault.observed_ms *= 2.0;
         judge(&mut outcome);
         assert_eq!(outcome.exit, exit::INVALID);
     }

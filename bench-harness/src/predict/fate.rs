@@ -1,7 +1,8 @@
 //! What one fault does to one lock, and to many whose last renewals lie anywhere in the period before it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use super::timings::Range;
 use super::{Family, LastChance, Timings};
 use crate::scenario::Scope;
 
@@ -32,7 +33,7 @@ pub struct Fate {
 }
 
 /// The share of locks that a fault costs.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Share {
     /// With the luckiest draws of all that is drawn at random.
     pub from: f64,
@@ -62,29 +63,61 @@ impl Timings {
                 taken: None,
             };
         }
-        let expires = match fault.family {
-            // An abandoned renewal has kept it alive once more.
-            Family::Delivered if heals < self.lease => heals + self.lease,
-            _ => self.lease,
-        };
         let told = self.told(fault.family, heals);
         Fate {
             lost,
             forced: heals >= self.lease,
             told: told.map(|(_, latest)| latest),
-            taken: Some(match fault.scope {
-                Scope::All => expires.max(heals),
-                Scope::Holders => expires,
+            taken: Some(match fault.family {
+                // Executed, for all that is known.
+                Family::Delivered => self.taken(fault.family, fault.scope, heals).1,
+                _ => self.taken(fault.family, fault.scope, heals).0,
             }),
+        }
+    }
+
+    /// For how long two are at work at once under a lock that is lost, at the least and at the most, if its holder stops this long
+    /// after it is told; without an end if it never is.
+    pub fn overlap(&self, family: Family, scope: Scope, renewal_to_heal: i64, reaction: i64) -> Range {
+        let (soonest, latest) = self.taken(family, scope, renewal_to_heal);
+        match self.told(family, renewal_to_heal) {
+            Some(told) => {
+                let length = |told: i64, taken: i64| told.saturating_add(reaction).saturating_sub(taken).max(0);
+                (length(told.0, latest), length(told.1, soonest))
+            }
+            None => (i64::MAX, i64::MAX),
+        }
+    }
+
+    /// When a rival that takes a lost lock as soon as it can has it: sooner or later, as a renewal that was given up was executed in
+    /// the end or not.
+    fn taken(&self, family: Family, scope: Scope, heals: i64) -> Range {
+        let may_be_kept_alive = matches!(family, Family::Pending | Family::Delivered) && heals < self.lease;
+        let latest = if may_be_kept_alive {
+            heals + self.lease
+        } else {
+            self.lease
+        };
+        match scope {
+            Scope::All => (self.lease.max(heals), latest.max(heals)),
+            Scope::Holders => (self.lease, latest),
         }
     }
 
     /// The share of locks that are lost to a fault of that length, over all phases of a period.
     pub fn share_lost(&self, family: Family, length: i64) -> Share {
-        let LastChance { earliest, latest, .. } = self.last_chance(family);
+        self.share_after(self.last_chance(family), length)
+    }
+
+    /// The same for a client with real connections.
+    pub fn share_lost_on_the_wire(&self, family: Family, length: i64) -> Share {
+        self.share_after(self.last_chance_on_the_wire(family), length)
+    }
+
+    fn share_after(&self, chance: LastChance, length: i64) -> Share {
         Share {
-            from: self.share_beyond(latest, length),
-            to: self.share_beyond(earliest, length),
+            from: self.share_beyond(chance.latest, length),
+            to: self.share_beyond(chance.earliest, length),
         }
     }
 

@@ -152,6 +152,25 @@ impl Timings {
         }
     }
 
+    /// The same for a client with real connections and timers.
+    ///
+    /// The very last attempt of a deadline policy comes too late where it has to open a connection first; the one before it may
+    /// leave as much as the longest pause earlier. Each pause ends a little late. And what a tick has given up may still be executed
+    /// when a pause of the server ends: the next tick finds it.
+    pub fn last_chance_on_the_wire(&self, family: Family) -> LastChance {
+        let mut chance = self.last_chance(family);
+        match (family, &self.effort) {
+            (Family::Refuse | Family::Swallow, Effort::UntilDeadline) => chance.earliest -= self.lease / LONGEST_PAUSE,
+            (_, Effort::UntilDeadline) => {}
+            (Family::Pending, Effort::NextTick(_)) => chance.latest = self.lease,
+            (_, Effort::Retry(pauses) | Effort::NextTick(pauses)) => {
+                let late = LATE_TIMER * (pauses.len() as i64 + 1);
+                chance.latest = (chance.latest + late).min(self.lease);
+            }
+        }
+        chance
+    }
+
     /// When the holder of a lock that is lost is told, counted from its last renewal, at the earliest and at the latest; nothing
     /// if it never is. Exact without jitter.
     pub fn told(&self, family: Family, renewal_to_heal: i64) -> Option<Range> {
@@ -247,6 +266,12 @@ impl Timings {
 
 /// How long an attempt of the deadline policies takes at most, however long the lease.
 const LONGEST_ATTEMPT: i64 = 3_000_000_000;
+
+/// The lease divided by the longest pause between two attempts of the deadline policies.
+const LONGEST_PAUSE: i64 = 30;
+
+/// The library looks at its timers so often.
+const LATE_TIMER: i64 = 5_000_000;
 
 /// The library's least margin, however short the lease.
 const SHORTEST_MARGIN: i64 = 50_000_000;

@@ -126,7 +126,7 @@ fn policy_view(row: &PolicyRow) -> Value {
         told => told(row),
         told_by_model => told_by_model(row),
         overlaps => row.overlaps.count,
-        longest => longest(row),
+        longest => longest(&row.overlaps),
         commands => row.commands_in_fault,
     }
 }

@@ -58,7 +58,7 @@ fn write_markdown(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
                 row.needless,
                 told(row),
                 row.overlaps.count,
-                longest(row)
+                longest(&row.overlaps)
             )?;
         }
         writeln!(text)?;

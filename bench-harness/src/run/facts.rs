@@ -7,8 +7,8 @@ use crate::evidence::{Kind, Record};
 use crate::faults::Observed;
 use crate::job::{first_key, policy_of};
 use crate::measure::{Fencing, LockRow, Overlaps, PolicyRow, Timeline, Told, Turns};
-use crate::predict::{Family, Timings};
-use crate::scenario::{FaultKind, FaultSpec, Scenario, nanos};
+use crate::predict::Timings;
+use crate::scenario::{FaultSpec, Scenario, nanos};
 
 use super::millis_between;
 
@@ -49,14 +49,14 @@ impl RoundFacts<'_> {
             .collect()
     }
 
-    /// Ownership over time, for a few keys of each policy: the first that overlap, else the first that were lost.
-    pub(super) fn timelines(&self) -> Vec<Timeline> {
+    /// Ownership over time, for that many keys of each policy: the first that overlap, else the first that were lost.
+    pub(super) fn timelines(&self, keys: usize) -> Vec<Timeline> {
         let mut timelines = Vec::new();
         for (index, policy) in self.scenario.policies().iter().enumerate() {
             let mut locks = self.locks(index);
             let overlaps = |lock: &LockFacts| self.overlaps.iter().any(|overlap| overlap.key == lock.key);
             locks.sort_by_key(|lock| (!overlaps(lock), lock.told.is_none(), lock.key));
-            timelines.extend(locks.iter().take(KEYS_SHOWN).map(|lock| self.timeline(policy, lock)));
+            timelines.extend(locks.iter().take(keys).map(|lock| self.timeline(policy, lock)));
         }
         timelines
     }
@@ -72,7 +72,10 @@ impl RoundFacts<'_> {
             mismatches: 0,
             in_band: 0,
             told: None,
+            predicted_told: None,
             overlaps: Overlaps::default(),
+            predicted_overlaps: (0, 0),
+            fencing: fencing(&self.work_of(index)),
             commands_in_fault: self.commands_in_fault(index),
             locks: Vec::new(),
         };
@@ -85,13 +88,23 @@ impl RoundFacts<'_> {
             let renewal_to_heal = signed(lock.before.0, self.observed.to_ns);
             let (sent, answered) = lock.before;
             let uncertainty = nanos(self.stall) + answered.saturating_sub(sent);
-            let prediction = timings.predict(family(self.spec.kind), renewal_to_heal, uncertainty as i64);
+            let prediction = timings.predict(self.spec.kind.family(), renewal_to_heal, uncertainty as i64);
             row.held += 1;
             row.lost += u64::from(lost);
             row.needless += u64::from(lost && renewal_to_heal < timings.lease);
             row.predicted_lost += u64::from(prediction.lost);
             row.mismatches += u64::from(prediction.contradicts(lost));
             row.in_band += u64::from(prediction.in_band());
+            let overlap = timings.overlap(
+                self.spec.kind.family(),
+                self.spec.scope,
+                renewal_to_heal,
+                nanos(self.scenario.workload.reaction.0) as i64,
+            );
+            // A round trip and a wake-up either way: within the band it may go either way.
+            let is_overlap = |length: i64| u64::from(prediction.lost && length > prediction.band);
+            row.predicted_overlaps.0 += is_overlap(overlap.0);
+            row.predicted_overlaps.1 += is_overlap(overlap.1);
             let expiry = lock.last_sent + nanos(self.scenario.lease());
             let own: Vec<_> = self
                 .overlaps
@@ -112,7 +125,8 @@ impl RoundFacts<'_> {
                 overlap_ms: sum(&own).total_ms,
             });
         }
-        row.told = told(locks.iter().filter_map(|lock| lock.told_ms).collect());
+        row.told = Told::of(locks.iter().filter_map(|lock| lock.told_ms).collect());
+        row.predicted_told = Told::of(locks.iter().filter_map(|lock| lock.predicted_told_ms).collect());
         row.overlaps = sum(&self
             .overlaps
             .iter()
@@ -121,6 +135,12 @@ impl RoundFacts<'_> {
             .collect::<Vec<_>>());
         row.locks = locks;
         row
+    }
+
+    /// All work under the locks of a policy, that of their rivals included.
+    fn work_of(&self, index: usize) -> Vec<Work> {
+        let of_policy = self.work.iter().filter(|work| policy_of(work.key) == index);
+        of_policy.copied().collect()
     }
 
     /// The locks that a policy held when the fault struck.
@@ -258,45 +278,9 @@ pub(super) fn turns(mut turns: Vec<Turn>) -> Turns {
     }
 }
 
-/// Both together.
-pub(super) fn add(one: &Overlaps, other: &Overlaps) -> Overlaps {
-    Overlaps {
-        count: one.count + other.count,
-        total_ms: one.total_ms + other.total_ms,
-        max_ms: one.max_ms.max(other.max_ms),
-    }
-}
-
-fn told(mut times: Vec<f64>) -> Option<Told> {
-    times.sort_by(f64::total_cmp);
-    let (first, last) = (times.first()?, times.last()?);
-    Some(Told {
-        count: times.len() as u64,
-        min_ms: *first,
-        median_ms: times[times.len() / 2],
-        max_ms: *last,
-    })
-}
-
-/// What a fault does to a renewal that is sent while it lasts.
-///
-/// A pause and a freeze execute what waits when they end. Whether they execute what was given up before does not
-/// decide who keeps a lock, only when a lost one expires.
-fn family(kind: FaultKind) -> Family {
-    match kind {
-        FaultKind::PauseWrite => Family::Pending,
-        FaultKind::FreezeServer => Family::Delivered,
-        FaultKind::Refuse => Family::Refuse,
-        FaultKind::Swallow => Family::Swallow,
-    }
-}
-
 fn signed(from_ns: u64, to_ns: u64) -> i64 {
     to_ns as i64 - from_ns as i64
 }
-
-/// A picture of more keys says no more.
-const KEYS_SHOWN: usize = 4;
 
 /// A shorter wait is no starvation, however short the others are.
 const SHORTEST_STARVATION: Duration = Duration::from_millis(100);
@@ -382,7 +366,7 @@ mod tests {
         assert_eq!((row.overlaps.count, row.commands_in_fault, row.needless), (0, 1, 1));
         assert_eq!(row.told.as_ref().unwrap().median_ms, -299.0);
         assert_eq!(row.locks[1].renewal_to_heal_ms, 2_000.0);
-        let timelines = facts.timelines();
+        let timelines = facts.timelines(4);
         assert_eq!(timelines[0].told, Some(1_751.0));
         assert_eq!(timelines[1].server.1, 5_000.0);
     }

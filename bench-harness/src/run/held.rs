@@ -1,5 +1,6 @@
 //! The rounds of the model `held`: all policies hold locks side by side, rivals wait, one fault strikes.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::check;
@@ -7,7 +8,8 @@ use crate::clock;
 use crate::evidence::Record;
 use crate::faults::Observed;
 use crate::job::{Note, Order, Role, first_key};
-use crate::measure::{Outcome, Overhead, Round};
+use crate::measure::{Checked, Outcome, Overhead, Round};
+use crate::predict::Family;
 use crate::proxy::Leg;
 use crate::scenario::{FaultSpec, Scenario, Scope, nanos};
 
@@ -24,20 +26,38 @@ pub(crate) fn run_rounds(
 ) -> Result<(), RunError> {
     let scenario = outcome.scenario.clone();
     for (index, spec) in scenario.faults.iter().enumerate() {
-        if options.interrupt.is_set() {
+        for attempt in 0.. {
+            if options.interrupt.is_set() {
+                return Ok(());
+            }
+            let round = RoundRun {
+                scenario: &scenario,
+                spec,
+                index,
+                attempt,
+                target,
+                options,
+                run: outcome.run.clone(),
+            };
+            let measured = round.run(stalls);
+            options.progress.end();
+            let measured = measured?;
+            if let Some(grid) = &mut outcome.grid {
+                if attempt < MOST_REPEATS
+                    && let Some(flaw) = measured.round.flaw()
+                {
+                    grid.repeated += 1;
+                    options.progress.line(&format!("repeated, since {flaw}"));
+                    continue;
+                }
+                round.forget(&measured.round)?;
+            }
+            outcome.stall_max_ms = outcome.stall_max_ms.max(measured.round.stall_ms);
+            outcome.checked.add(&measured.checked);
+            outcome.faults.push(measured.round.fault.clone());
+            outcome.rounds.push(measured.round);
             break;
         }
-        let round = RoundRun {
-            scenario: &scenario,
-            spec,
-            index,
-            target,
-            options,
-            run: outcome.run.clone(),
-        };
-        let ran = round.run(outcome, stalls);
-        options.progress.end();
-        ran?;
     }
     Ok(())
 }
@@ -46,17 +66,24 @@ struct RoundRun<'a> {
     scenario: &'a Scenario,
     spec: &'a FaultSpec,
     index: usize,
+    /// How often this round was run before.
+    attempt: u32,
     target: &'a Target,
     options: &'a RunOptions,
     run: String,
 }
 
+/// What one round measured.
+struct Measured {
+    round: Round,
+    checked: Checked,
+}
+
 impl RoundRun<'_> {
-    fn run(&self, outcome: &mut Outcome, stalls: &StallWatch) -> Result<(), RunError> {
+    fn run(&self, stalls: &StallWatch) -> Result<Measured, RunError> {
         let (scenario, options) = (self.scenario, self.options);
-        let lease = scenario.lease();
-        let folder = options.folder.join(format!("round-{}", self.index + 1));
-        let mut team = Team::new(self.target, &folder, format!("lockbench:{}:{}:", self.run, self.index))?;
+        let prefix = format!("lockbench:{}:{}.{}:", self.run, self.index, self.attempt);
+        let mut team = Team::new(self.target, &self.folder(), prefix)?;
         self.assemble(&mut team)?;
         options.progress.begin(
             &format!(
@@ -91,20 +118,47 @@ impl RoundRun<'_> {
         }
         stalls.take();
         let observed = strike(scenario, self.spec, self.target, legs, options)?;
-        let after = lease + lease / 3;
-        self.wait(origin_ns, after, "the fault is over; leases run out");
+        self.wait(origin_ns, self.after(), "the fault is over; leases run out");
         let stall = stalls.take();
-        outcome.stall_max_ms = outcome.stall_max_ms.max(millis(stall));
         team.finish()?;
         if options.interrupt.is_set() {
             return Err(RunError::Interrupted);
         }
         let evidence = team.evidence()?;
         drop(team);
-        let round = self.judge(outcome, &evidence, observed, stall, origin_ns, overhead);
-        outcome.faults.push(round.fault.clone());
-        outcome.rounds.push(round);
-        Ok(())
+        Ok(self.judge(&evidence, observed, stall, origin_ns, overhead))
+    }
+
+    fn folder(&self) -> PathBuf {
+        let name = match self.attempt {
+            0 => format!("round-{}", self.index + 1),
+            again => format!("round-{}-again-{again}", self.index + 1),
+        };
+        self.options.folder.join(name)
+    }
+
+    /// Removes the evidence of a round that nobody will want to look at again: a grid has hundreds of them.
+    fn forget(&self, round: &Round) -> Result<(), RunError> {
+        let folder = self.folder();
+        if round.policies.iter().any(|row| row.mismatches > 0) {
+            return Ok(());
+        }
+        std::fs::remove_dir_all(&folder).map_err(|source| RunError::System {
+            what: format!("remove the folder {}", folder.display()),
+            source,
+        })
+    }
+
+    /// How long the round goes on after its fault: until every lock that was lost has been taken by its rival.
+    fn after(&self) -> Duration {
+        let (lease, length) = (self.scenario.lease(), self.scenario.scaled(self.spec.length));
+        let rest = match self.spec.kind.family() {
+            // A renewal that was given up may have kept a lost lock alive for one more lease.
+            Family::Pending | Family::Delivered => lease,
+            // Told at the next attempt, or at the latest when the lease from before the fault is over.
+            Family::Refuse | Family::Swallow => lease.saturating_sub(length).max(lease / 3),
+        };
+        rest + lease / 3
     }
 
     fn assemble(&self, team: &mut Team) -> Result<(), RunError> {
@@ -161,13 +215,12 @@ impl RoundRun<'_> {
 
     fn judge(
         &self,
-        outcome: &mut Outcome,
         evidence: &[Vec<Record>],
         observed: Observed,
         stall: Duration,
         origin_ns: u64,
         overhead: Overhead,
-    ) -> Round {
+    ) -> Measured {
         let work: Vec<_> = evidence.iter().flat_map(|records| check::work_of(records)).collect();
         let intervals = work.len() as u64;
         let overlaps = check::overlaps(work.clone());
@@ -181,18 +234,22 @@ impl RoundRun<'_> {
             work,
             overlaps,
         };
-        let checked = &mut outcome.checked;
-        checked.records += evidence.iter().map(|records| records.len() as u64).sum::<u64>();
-        checked.intervals += intervals;
-        checked.overlaps = facts::add(&checked.overlaps, &facts::sum(&facts.overlaps));
-        checked.fencing.add(&fencing);
-        Round {
+        let checked = Checked {
+            records: evidence.iter().map(|records| records.len() as u64).sum(),
+            intervals,
+            overlaps: facts::sum(&facts.overlaps),
+            fencing,
+            ..Checked::default()
+        };
+        let round = Round {
             fault: fault_run(self.scenario, self.spec, observed, origin_ns),
             lease_ms: millis(self.scenario.lease()),
+            stall_ms: millis(stall),
             overhead,
             policies: facts.policies(),
-            timelines: facts.timelines(),
-        }
+            timelines: facts.timelines(if self.options.grid { 1 } else { KEYS_SHOWN }),
+        };
+        Measured { round, checked }
     }
 
     fn wait(&self, origin_ns: u64, time: Duration, what: &str) {
@@ -215,7 +272,7 @@ impl RoundRun<'_> {
             self.spec.at,
             self.spec.length,
         ];
-        parts.into_iter().map(|time| scenario.scaled(time)).sum::<Duration>() + lease / 3 * 5
+        parts.into_iter().map(|time| scenario.scaled(time)).sum::<Duration>() + lease / 3 + self.after()
     }
 }
 
@@ -224,3 +281,9 @@ fn is_holder(role: &Role) -> bool {
 }
 
 const TICK: Duration = Duration::from_millis(100);
+
+/// A picture of more keys says no more.
+const KEYS_SHOWN: usize = 4;
+
+/// A machine that is never quiet does not keep a grid going for ever.
+const MOST_REPEATS: u32 = 2;

@@ -224,7 +224,7 @@ fn faults(scenario: &Scenario) -> Result<(), Wrong> {
             path("scope"),
             || {
                 format!(
-                    "{} strikes the whole server: use scope = \"all\", or a fault of the proxy (refuse, swallow)",
+                    "{} strikes the whole server: use scope = \"all\", or a fault of the proxy (refuse, swallow, hold, deliver)",
                     fault.kind.name()
                 )
             },

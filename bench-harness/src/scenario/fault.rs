@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::units::Time;
+use crate::predict::Family;
 
 /// One thing that goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,6 +36,10 @@ pub enum FaultKind {
     Refuse,
     /// The proxy takes bytes and loses them.
     Swallow,
+    /// The proxy keeps bytes back and passes them on in the end; what a client that left has asked is dropped, as by `CLIENT PAUSE`.
+    Hold,
+    /// The same, only that everything asked is passed on in the end, as by a stopped server.
+    Deliver,
 }
 
 /// Whom a fault concerns.
@@ -50,7 +55,14 @@ pub enum Scope {
 
 impl FaultKind {
     /// Every kind, in the order of the documentation.
-    pub const ALL: [Self; 4] = [Self::PauseWrite, Self::FreezeServer, Self::Refuse, Self::Swallow];
+    pub const ALL: [Self; 6] = [
+        Self::PauseWrite,
+        Self::FreezeServer,
+        Self::Refuse,
+        Self::Swallow,
+        Self::Hold,
+        Self::Deliver,
+    ];
 
     /// Its name in a scenario.
     pub fn name(self) -> &'static str {
@@ -59,6 +71,8 @@ impl FaultKind {
             Self::FreezeServer => "freeze_server",
             Self::Refuse => "refuse",
             Self::Swallow => "swallow",
+            Self::Hold => "hold",
+            Self::Deliver => "deliver",
         }
     }
 
@@ -69,6 +83,23 @@ impl FaultKind {
             Self::FreezeServer => "SIGSTOP: nothing is answered, all is executed later; a server we started",
             Self::Refuse => "Connections are reset and refused; in the proxy, for all or only for holders",
             Self::Swallow => "Bytes vanish in both directions; in the proxy, for all or only for holders",
+            Self::Hold => {
+                "Bytes wait, then go on unless their client has left; in the proxy, for all or only for holders"
+            }
+            Self::Deliver => "Bytes wait, then all go on; in the proxy, for all or only for holders",
+        }
+    }
+
+    /// What the fault does to a renewal that is sent while it lasts.
+    ///
+    /// A pause and a freeze execute what waits when they end. Whether they execute what was given up before does not
+    /// decide who keeps a lock, only when a lost one expires.
+    pub fn family(self) -> Family {
+        match self {
+            Self::PauseWrite | Self::Hold => Family::Pending,
+            Self::FreezeServer | Self::Deliver => Family::Delivered,
+            Self::Refuse => Family::Refuse,
+            Self::Swallow => Family::Swallow,
         }
     }
 

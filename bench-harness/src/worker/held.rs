@@ -54,22 +54,30 @@ pub(super) async fn rival<D: Driver>(post: Post, driver: D, first_keys: Vec<u64>
     for key in first_keys.into_iter().flat_map(|first| first..first + count) {
         let (post, driver) = (Arc::clone(&post), driver.clone());
         waiting.spawn(async move {
-            let held = loop {
-                match take(&post, &driver, key, RIVAL_WAIT).await {
-                    Ok((_, held)) => break held,
-                    // The server may be away just now: that is what rivals wait for.
-                    Err(_) => tokio::time::sleep(RIVAL_PAUSE).await,
-                }
+            let held = tokio::select! {
+                held = persist(&post, &driver, key) => held,
+                () = post.finished() => return,
             };
-            tokio::time::sleep(hold).await;
+            tokio::select! {
+                () = tokio::time::sleep(hold) => {}
+                () = post.finished() => {}
+            }
             end_work(&post, key, held).await;
         });
     }
-    tokio::select! {
-        () = post.finished() => {}
-        () = async { while waiting.join_next().await.is_some() {} } => post.finished().await,
-    }
+    while waiting.join_next().await.is_some() {}
+    post.finished().await;
     Tally::default()
+}
+
+/// Waits for a lock, whatever happens to the server: it may be away just now, and that is what rivals wait for.
+async fn persist<D: Driver>(post: &Post, driver: &D, key: u64) -> D::Hold {
+    loop {
+        match take(post, driver, key, RIVAL_WAIT).await {
+            Ok((_, held)) => return held,
+            Err(_) => tokio::time::sleep(RIVAL_PAUSE).await,
+        }
+    }
 }
 
 async fn take<D: Driver>(post: &Post, driver: &D, key: u64, wait: Duration) -> Result<(u64, D::Hold), Refusal> {

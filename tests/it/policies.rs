@@ -1,0 +1,114 @@
+//! `lockbench policies` from the outside: a small grid, its demands, its refusals, its end in the middle.
+
+use std::process::{Child, Command, Output, Stdio};
+
+use leasehold_bench::measure::{Cell, Outcome};
+use leasehold_bench::results;
+use rustix::process::Signal;
+use tests::lockbench::{self, Folder, descendants, is_alive, signal};
+use tests::{LONG, eventually};
+
+#[test]
+fn two_policies_in_two_faults_come_out_as_the_model_says() {
+    let folder = Folder::new("policies");
+    let output = policies(
+        &folder,
+        "--policy naive-cancel,deadline --fault refuse/holders,swallow/holders --pause 15s --locks 20",
+    );
+    // A machine that is not quiet may make it invalid (7); it makes no policy unsafe.
+    assert!(matches!(output.status.code(), Some(0 | 7)), "{output:?}");
+    let outcome = results::read(&folder.path).unwrap();
+    let cells = cells(&outcome);
+    let of: Vec<_> = cells
+        .iter()
+        .map(|cell| (cell.kind.name(), cell.policy.as_str()))
+        .collect();
+    assert_eq!(
+        of,
+        [
+            ("refuse", "naive-cancel"),
+            ("refuse", "deadline"),
+            ("swallow", "naive-cancel"),
+            ("swallow", "deadline")
+        ]
+    );
+    for cell in cells {
+        assert_eq!((cell.held, cell.mismatches), (20, 0), "{output:?}");
+        match cell.policy.as_str() {
+            // Half a lease: far too long for one attempt, far too short for the deadline.
+            "naive-cancel" => assert!(cell.lost == 20 && cell.overlaps.count == 20, "{cell:?}"),
+            _ => assert!(cell.lost == 0 && cell.overlaps.count == 0, "{cell:?}"),
+        }
+        assert_eq!(cell.fencing.stale_rejected, cell.overlaps.count, "the token tells");
+    }
+    let table = String::from_utf8_lossy(&output.stdout);
+    for said in [
+        "refuse/holders, 15 s as 1.50 s",
+        "at scale 0.1",
+        "deadline lost 0 of 40 locks",
+        "again: lockbench policies --policy naive-cancel,deadline",
+    ] {
+        assert!(table.contains(said), "no {said:?} in {table}");
+    }
+}
+
+#[test]
+fn flags_that_name_nothing_known_are_refused_with_what_there_is() {
+    let folder = Folder::new("policies-flags");
+    for (flags, tip) in [
+        ("--policy hope", "redisson-3.44"),
+        ("--fault pause", "pending"),
+        ("--fault refuse/rivals", "refuse/holders"),
+        ("--pause 3", "write 500ms"),
+        ("--scale 0.001", "after scale 0.001"),
+        ("--kind none", "needs a lock that is renewed"),
+        ("--reps 0", "1..=100"),
+    ] {
+        let output = policies(&folder, flags);
+        assert_eq!(output.status.code(), Some(2), "{flags}: {output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(tip), "{flags}: {said}");
+    }
+}
+
+#[test]
+fn ctrl_c_in_the_middle_leaves_what_was_measured_and_no_process() {
+    let folder = Folder::new("policies-ctrl-c");
+    let mut tool = start(
+        &folder,
+        "--policy deadline --fault delivered/all --pause 1s --reps 50 --locks 3",
+    );
+    // The second window has begun, so the first is measured.
+    eventually(LONG, || folder.path.join("round-2/evidence-1.bin").exists());
+    let started = descendants(tool.id());
+    signal(tool.id(), Signal::INT);
+    assert_eq!(tool.wait().unwrap().code(), Some(130));
+    let outcome = results::read(&folder.path).unwrap();
+    assert!(outcome.interrupted && outcome.grid.as_ref().unwrap().windows >= 1);
+    assert_eq!(cells(&outcome).len(), 1);
+    assert!(folder.path.join(results::PAGE).exists());
+    eventually(LONG, || started.iter().all(|pid| !is_alive(*pid)));
+}
+
+fn command(folder: &Folder, flags: &str) -> Command {
+    let mut command = Command::new(lockbench::program());
+    command
+        .arg("policies")
+        .arg("-o")
+        .arg(&folder.path)
+        .args(flags.split(' '));
+    command
+}
+
+fn policies(folder: &Folder, flags: &str) -> Output {
+    command(folder, flags).output().unwrap()
+}
+
+fn start(folder: &Folder, flags: &str) -> Child {
+    let mut command = command(folder, flags);
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+fn cells(outcome: &Outcome) -> &[Cell] {
+    &outcome.grid.as_ref().unwrap().cells
+}
