@@ -223,11 +223,11 @@ pub(crate) const FAIRNESS_WINDOW: std::time::Duration = std::time::Duration::fro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use samples::{held_outcome, load_outcome};
+    use samples::{grid_outcome, held_outcome, load_outcome};
 
     #[test]
     fn an_outcome_reads_back_from_its_json_the_same() {
-        for outcome in [load_outcome(), held_outcome()] {
+        for outcome in [load_outcome(), held_outcome(), grid_outcome()] {
             let json = serde_json::to_string_pretty(&outcome).unwrap();
             assert_eq!(serde_json::from_str::<Outcome>(&json).unwrap(), outcome);
         }

@@ -1,6 +1,7 @@
 //! Report: an outcome to one self-contained HTML page and a Markdown summary. Pure: nothing here looks anywhere else.
 
 mod chart;
+mod grid;
 mod page;
 mod summary;
 
@@ -16,11 +17,11 @@ pub struct ReportError(#[from] minijinja::Error);
 mod tests {
     use super::*;
     use crate::measure::judge;
-    use crate::measure::samples::{held_outcome, load_outcome};
+    use crate::measure::samples::{grid_outcome, held_outcome, load_outcome};
 
     #[test]
     fn a_page_loads_nothing_from_elsewhere_and_escapes_what_it_shows() {
-        for mut outcome in [held_outcome(), load_outcome()] {
+        for mut outcome in [held_outcome(), load_outcome(), grid_outcome()] {
             judge(&mut outcome);
             let page = page(&outcome).unwrap();
             for sign in ["src=\"http", "href=\"http", "@import", "url(http", "<script src"] {
@@ -37,6 +38,9 @@ mod tests {
             include_str!("report.rs"),
             include_str!("report/page.rs"),
             include_str!("report/chart.rs"),
+            include_str!("report/chart/notice.rs"),
+            include_str!("report/grid.rs"),
+            include_str!("measure/grid.rs"),
             include_str!("report/summary.rs"),
             include_str!("check.rs"),
             include_str!("predict.rs"),

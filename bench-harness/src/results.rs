@@ -110,11 +110,11 @@ pub const SUMMARY: &str = "summary.md";
 mod tests {
     use super::*;
     use crate::measure::judge;
-    use crate::measure::samples::{held_outcome, load_outcome};
+    use crate::measure::samples::{grid_outcome, held_outcome, load_outcome};
 
     #[test]
     fn a_report_made_again_from_result_json_is_the_same_to_the_byte() {
-        for mut outcome in [held_outcome(), load_outcome()] {
+        for mut outcome in [held_outcome(), load_outcome(), grid_outcome()] {
             judge(&mut outcome);
             let folder = tempfile::tempdir().unwrap();
             write(&outcome, folder.path()).unwrap();

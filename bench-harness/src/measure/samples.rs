@@ -81,6 +81,14 @@ pub(crate) fn load_outcome() -> Outcome {
     outcome
 }
 
+/// An outcome as the grid gives it, with made-up numbers.
+pub(crate) fn grid_outcome() -> Outcome {
+    let mut outcome = held_outcome();
+    outcome.grid = Some(Grid::of(&outcome.rounds, outcome.scenario.scale));
+    outcome.rounds.iter_mut().for_each(Round::thin);
+    outcome
+}
+
 /// An outcome as the demo gives it, with made-up numbers.
 pub(crate) fn held_outcome() -> Outcome {
     let mut outcome = outcome("pause-demo");

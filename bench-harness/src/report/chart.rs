@@ -2,12 +2,16 @@
 //!
 //! Plotters knows no CSS variables, so it draws in sentinel colours, which are replaced afterwards.
 
+mod notice;
+
 use std::error::Error;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use crate::measure::{FaultRun, Load, PolicyRow, Round, Timeline};
+
+pub(super) use notice::notice;
 
 type Drawing<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn Error>>;

@@ -3,7 +3,7 @@
 use minijinja::value::Serde;
 use minijinja::{Environment, Value, context};
 
-use super::{ReportError, chart, summary};
+use super::{ReportError, chart, grid, summary};
 use crate::measure::words::{longest, number, told, told_by_model};
 use crate::measure::{Latency, Load, Outcome, PolicyRow, Round, Severity};
 
@@ -24,7 +24,11 @@ pub fn page(outcome: &Outcome) -> Result<String, ReportError> {
             meaning => summary::meaning(outcome.exit),
             started => summary::date(outcome.started_unix_s),
             load => outcome.load.as_ref().map(|load| load_view(load, outcome)),
-            rounds => outcome.rounds.iter().map(round_view).collect::<Vec<_>>(),
+            grid => grid::view(outcome),
+            rounds => match &outcome.grid {
+                Some(_) => Vec::new(),
+                None => outcome.rounds.iter().map(round_view).collect(),
+            },
             thresholds => outcome.thresholds.iter().map(|threshold| context! {
                 metric => threshold.metric.clone(),
                 limit => threshold.limit.clone(),

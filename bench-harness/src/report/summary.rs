@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use crate::exit;
-use crate::measure::Outcome;
 use crate::measure::words::{longest, number, told};
+use crate::measure::{Grid, Outcome};
 
 /// The outcome in a screenful of Markdown.
 pub fn markdown(outcome: &Outcome) -> String {
@@ -32,7 +32,11 @@ fn write_markdown(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
         }
         writeln!(text)?;
     }
-    for round in &outcome.rounds {
+    if let Some(grid) = &outcome.grid {
+        write_grid(text, grid, outcome.scenario.scale)?;
+    }
+    let rounds = outcome.rounds.iter().filter(|_| outcome.grid.is_none());
+    for round in rounds {
         let fault = &round.fault;
         writeln!(
             text,
@@ -82,6 +86,39 @@ fn write_markdown(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
         date(outcome.started_unix_s),
         outcome.repeat
     )
+}
+
+/// A row for each fault and length: of each policy how many of a hundred locks were lost, and under how many two were at work.
+fn write_grid(text: &mut String, grid: &Grid, scale: f64) -> std::fmt::Result {
+    let Some(first) = grid.lengths().next() else {
+        return Ok(());
+    };
+    writeln!(
+        text,
+        "Lost of a hundred locks, measured (predicted); two at work at once: ×. Lengths as for a lease of 30 s, run at scale {scale}.\n"
+    )?;
+    let names: Vec<&str> = first.iter().map(|cell| cell.policy.as_str()).collect();
+    writeln!(text, "| fault | {} |", names.join(" | "))?;
+    writeln!(text, "|---|{}", "---|".repeat(names.len()))?;
+    for cells in grid.lengths() {
+        let Some(first) = cells.first() else { continue };
+        write!(text, "| {}, {} s |", first.fault(), number(first.length_s))?;
+        for cell in cells {
+            let percent = |part: u64| format!("{:.0}", part as f64 * 100.0 / cell.held.max(1) as f64);
+            let overlaps = match cell.overlaps.count {
+                0 => String::new(),
+                count => format!(", **{count} ×**"),
+            };
+            write!(
+                text,
+                " {} ({}){overlaps} |",
+                percent(cell.lost),
+                percent(cell.predicted_lost)
+            )?;
+        }
+        writeln!(text)?;
+    }
+    writeln!(text)
 }
 
 /// What an exit code means.
