@@ -5,6 +5,8 @@
 //! correctly, two intervals on one clock cannot intersect, however slow the network. Every overlap is real.
 
 mod fencing;
+#[cfg(test)]
+mod planted;
 mod turns;
 
 use std::collections::BTreeMap;

@@ -73,4 +73,26 @@ mod tests {
         other.raise().unwrap();
         assert_eq!(sum(folder.path()).unwrap(), 4);
     }
+
+    #[test]
+    fn every_planted_lost_update_is_missing_and_no_other() {
+        for seed in 0..50 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let folder = tempfile::tempdir().unwrap();
+            let read = |key| Counter::read(folder.path(), key).unwrap();
+            let (mut raised, mut planted) = (0, 0);
+            for _ in 0..40 {
+                let key = rng.u64(0..3);
+                let first = read(key);
+                if rng.u8(0..4) == 0 {
+                    // Somebody else's whole turn inside this one.
+                    read(key).raise().unwrap();
+                    (raised, planted) = (raised + 1, planted + 1);
+                }
+                first.raise().unwrap();
+                raised += 1;
+            }
+            assert_eq!(raised - sum(folder.path()).unwrap(), planted, "seed {seed}");
+        }
+    }
 }
