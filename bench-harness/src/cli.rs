@@ -46,6 +46,8 @@ enum Command {
         /// The folder.
         folder: PathBuf,
     },
+    /// Print the JSON Schema of result.json.
+    Schema,
     /// Be a worker process; started by `run`.
     #[command(hide = true)]
     Worker,
@@ -134,6 +136,10 @@ pub fn main(arguments: Cli) -> ExitCode {
         }
         Command::List { what } => Ok(list(what)),
         Command::Predict(arguments) => Ok(predict(&arguments)),
+        Command::Schema => {
+            print!("{}", results::json_schema());
+            Ok(exit::GOOD)
+        }
         Command::Report { folder } => report_again(&folder).map_err(Failure::Run),
         Command::Run(arguments) => run(&arguments),
         Command::Policies(arguments) => run_policies(&arguments),

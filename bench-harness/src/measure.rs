@@ -12,6 +12,7 @@ pub(crate) mod words;
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::scenario::Scenario;
@@ -23,7 +24,7 @@ pub use round::{FaultRun, LockRow, Overhead, Overlaps, PolicyRow, Round, Timelin
 pub use verdict::judge;
 
 /// Everything a run found out. Written as `result.json`; the report is made from it alone.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Outcome {
     /// Version of this format: 1.
     pub schema: u32,
@@ -69,7 +70,7 @@ pub struct Outcome {
 }
 
 /// What requests for locks experienced.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Load {
     /// Seconds that were measured.
     pub window_s: f64,
@@ -108,7 +109,7 @@ pub struct Load {
 }
 
 /// What the checker saw.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Checked {
     /// Records read.
     pub records: u64,
@@ -125,7 +126,7 @@ pub struct Checked {
 }
 
 /// In which order those who waited for one lock were served.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Turns {
     /// Locks that were got.
     pub served: u64,
@@ -138,7 +139,7 @@ pub struct Turns {
 }
 
 /// What holders of an older right did at the end of their work.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Fencing {
     /// Writes of a holder that was overtaken, with nothing to tell by: whatever is guarded took them.
     pub stale_accepted: u64,
@@ -149,7 +150,7 @@ pub struct Fencing {
 }
 
 /// A threshold and how it fared.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ThresholdRun {
     /// The metric.
     pub metric: String,
@@ -162,7 +163,7 @@ pub struct ThresholdRun {
 }
 
 /// Something that deserves attention.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// How grave it is.
     pub severity: Severity,
@@ -171,7 +172,7 @@ pub struct Finding {
 }
 
 /// How grave a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// Good to know.

@@ -9,6 +9,7 @@ mod timings;
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use fate::{Fate, Fault, Share};
@@ -16,7 +17,7 @@ pub use table::{POLICIES, Row, Table};
 pub use timings::{Effort, LastChance, Range, Timings};
 
 /// What a fault does to a renewal that is sent while it lasts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Family {
     /// It is refused at once.

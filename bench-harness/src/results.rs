@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use schemars::generate::SchemaSettings;
+
 use crate::measure::Outcome;
 use crate::report::{markdown, page};
 use crate::run::RunError;
@@ -83,6 +85,17 @@ pub fn to_json(outcome: &Outcome) -> Result<String, RunError> {
         .map_err(|error| RunError::Report(format!("the outcome is no JSON: {error}")))
 }
 
+/// The JSON Schema of `result.json`: what each field means, and which are always there.
+///
+/// It lies beside this package's manifest, too.
+pub fn json_schema() -> String {
+    let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
+    let mut schema = generator.into_root_schema_for::<Outcome>();
+    schema.insert("title".to_owned(), "result.json of lockbench".into());
+    // A schema is plain JSON, so it can be written as text.
+    serde_json::to_string_pretty(&schema).unwrap_or_default() + "\n"
+}
+
 fn is_evidence(name: &str) -> bool {
     name.starts_with("evidence-") && name.ends_with(".bin")
 }
@@ -122,6 +135,30 @@ mod tests {
             let first = pages();
             write_pages(&read(folder.path()).unwrap(), folder.path()).unwrap();
             assert_eq!(first, pages());
+        }
+    }
+
+    #[test]
+    fn every_result_is_as_the_schema_says_and_the_shipped_one_is_that_of_this_code() {
+        let shipped = include_str!("../result.schema.json");
+        assert_eq!(
+            shipped,
+            json_schema(),
+            "write it anew: cargo run -p leasehold-bench -- schema > bench-harness/result.schema.json"
+        );
+        let schema = jsonschema::validator_for(&serde_json::from_str(shipped).unwrap()).unwrap();
+        for mut outcome in [held_outcome(), load_outcome(), grid_outcome()] {
+            judge(&mut outcome);
+            let mut result = serde_json::to_value(&outcome).unwrap();
+            let wrong: Vec<_> = schema.iter_errors(&result).map(|error| error.to_string()).collect();
+            assert_eq!(wrong, [""; 0]);
+            for (place, value) in [("/exit", "no number".into()), ("/checked/overlaps/count", (-1).into())] {
+                let right = std::mem::replace(result.pointer_mut(place).unwrap(), value);
+                assert!(!schema.is_valid(&result), "{place}");
+                *result.pointer_mut(place).unwrap() = right;
+            }
+            result.as_object_mut().unwrap().remove("verdict");
+            assert!(!schema.is_valid(&result), "a field is missing");
         }
     }
 

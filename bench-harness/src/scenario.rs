@@ -41,6 +41,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use checks::{POLICIES, SHORTEST_LEASE};
@@ -53,7 +54,7 @@ pub use units::{Comparison, Limit, Rate, Time, Unit, nanos};
 /// What one run does, as it is written in a scenario file.
 ///
 /// Durations stand here as written; [`Scenario::scaled`] gives them as they run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     /// Version of the file format: 1.
@@ -90,7 +91,7 @@ pub struct Scenario {
 }
 
 /// The server under test.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Redis {
     /// Start one, or use the one at `url`.
@@ -104,7 +105,7 @@ pub struct Redis {
 }
 
 /// Where the server comes from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RedisMode {
     /// The harness starts a server and ends it.
@@ -115,7 +116,7 @@ pub enum RedisMode {
 }
 
 /// The lock under test.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LockSpec {
     /// The kind of lock.
@@ -133,7 +134,7 @@ pub struct LockSpec {
 }
 
 /// Limits of one command.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CommandSpec {
     /// How long a command may take.
@@ -141,7 +142,7 @@ pub struct CommandSpec {
 }
 
 /// Values that run side by side.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Matrix {
     /// Policies, for the model `held`.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::words::number;
@@ -10,7 +11,7 @@ use crate::predict::{Family, Share, Timings};
 use crate::scenario::{FaultKind, Scope};
 
 /// What many fault windows say of each policy.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Grid {
     /// A cell for each fault, length and policy, in this order.
     pub cells: Vec<Cell>,
@@ -21,7 +22,7 @@ pub struct Grid {
 }
 
 /// One policy in one kind of fault of one length.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cell {
     /// The policy.
     pub policy: String,

@@ -4,10 +4,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A histogram of times in microseconds, and what can be read from it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Latency {
     /// How many samples.
     pub count: u64,
@@ -28,7 +29,7 @@ pub struct Latency {
 }
 
 /// What happened in one second of a run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Second {
     /// Seconds since the measured time began.
     pub second: u32,

@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::process::Command;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What took part in a run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Versions {
     /// This tool.
     pub lockbench: String,
@@ -21,7 +22,7 @@ pub struct Versions {
 }
 
 /// Where a run took place.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Machine {
     /// Cores that this process may use. Server, generator and clients share them.
     pub cores: usize,

@@ -1,12 +1,13 @@
 //! What the model `held` measures: what became of the locks that were held when a fault struck.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Fencing;
 use crate::scenario::{FaultKind, Scope};
 
 /// A fault as asked for and as it came.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FaultRun {
     /// What.
     pub kind: FaultKind,
@@ -21,7 +22,7 @@ pub struct FaultRun {
 }
 
 /// One fault, and what became of the locks that were held when it struck.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Round {
     /// The fault.
     pub fault: FaultRun,
@@ -39,7 +40,7 @@ pub struct Round {
 }
 
 /// What renewing costs, per held lock and minute of the unscaled lease.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Overhead {
     /// Locks that were held.
     pub held: u64,
@@ -54,7 +55,7 @@ pub struct Overhead {
 }
 
 /// What became of the locks of one policy.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PolicyRow {
     /// The policy.
     pub policy: String,
@@ -90,7 +91,7 @@ pub struct PolicyRow {
 }
 
 /// When holders were told of a loss, relative to the end of the lease at the server.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Told {
     /// How many were told.
     pub count: u64,
@@ -103,7 +104,7 @@ pub struct Told {
 }
 
 /// Two workers at once under one lock.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Overlaps {
     /// How often.
     pub count: u64,
@@ -114,7 +115,7 @@ pub struct Overlaps {
 }
 
 /// What became of one lock, and what the model said.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LockRow {
     /// The key.
     pub key: u64,
@@ -137,7 +138,7 @@ pub struct LockRow {
 }
 
 /// Who owned one key when, and who worked. Times in milliseconds from the start of the fault.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Timeline {
     /// The policy of the holder.
     pub policy: String,

@@ -1,5 +1,6 @@
 //! What one fault does to one lock, and to many whose last renewals lie anywhere in the period before it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::timings::Range;
@@ -33,7 +34,7 @@ pub struct Fate {
 }
 
 /// The share of locks that a fault costs.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Share {
     /// With the luckiest draws of all that is drawn at random.
     pub from: f64,

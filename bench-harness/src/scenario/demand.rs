@@ -1,11 +1,12 @@
 //! Who wants which locks, how often and for how long.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::units::{Rate, Time};
 
 /// Who wants which locks, how often and for how long.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
     /// What makes the next request come.
@@ -49,7 +50,7 @@ pub struct Workload {
 }
 
 /// What makes the next request come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Model {
     /// A client asks again when its last request is over.
@@ -61,7 +62,7 @@ pub enum Model {
 }
 
 /// When requests of an open workload come.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Arrival {
     /// The pattern.
@@ -71,7 +72,7 @@ pub struct Arrival {
 }
 
 /// The patterns of arrival.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ArrivalKind {
     /// Evenly spaced.
@@ -79,7 +80,7 @@ pub enum ArrivalKind {
 }
 
 /// A change of the rate while an open workload runs.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stage {
     /// When, counted from the start of the measured time.
@@ -89,7 +90,7 @@ pub struct Stage {
 }
 
 /// The locks that are wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Keys {
     /// How many there are.
@@ -100,7 +101,7 @@ pub struct Keys {
 }
 
 /// How requests spread over the keys.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyDist {
     /// Each key is as likely as any other.
@@ -111,7 +112,7 @@ pub enum KeyDist {
 }
 
 /// A length of time that may vary.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Length {
     /// How it varies.
@@ -121,7 +122,7 @@ pub struct Length {
 }
 
 /// How a length of time varies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LengthKind {
     /// Always the mean.

@@ -1,12 +1,13 @@
 //! What goes wrong in a scenario, and for whom.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::units::Time;
 use crate::predict::Family;
 
 /// One thing that goes wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FaultSpec {
     /// When: from the start of the measured time; in the model `held` from when the rivals wait.
@@ -25,7 +26,7 @@ pub struct FaultSpec {
 }
 
 /// The kinds of fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
     /// `CLIENT PAUSE … WRITE`: the server holds every write back, then executes it.
@@ -43,7 +44,7 @@ pub enum FaultKind {
 }
 
 /// Whom a fault concerns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
     /// Everybody.

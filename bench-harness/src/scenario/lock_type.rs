@@ -1,10 +1,11 @@
 //! The kinds of lock the harness can drive: those of the library by their names there, and none at all.
 
 use leasehold::LockKind;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The lock under test.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 pub enum LockType {
     /// A kind of `leasehold`.
