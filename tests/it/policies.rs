@@ -11,12 +11,28 @@ use tests::{LONG, eventually};
 #[test]
 fn two_policies_in_two_faults_come_out_as_the_model_says() {
     let folder = Folder::new("policies");
-    let output = policies(
-        &folder,
-        "--policy naive-cancel,deadline --fault refuse/holders,swallow/holders --pause 15s --locks 20",
-    );
-    // A machine that is not quiet may make it invalid (7); it makes no policy unsafe.
-    assert!(matches!(output.status.code(), Some(0 | 7)), "{output:?}");
+    let run = || {
+        let output = policies(
+            &folder,
+            "--policy naive-cancel,deadline --fault refuse/holders,swallow/holders --pause 15s --locks 20",
+        );
+        let outcome = results::read(&folder.path).unwrap();
+        let unsafe_ones = cells(&outcome).iter().filter(|cell| cell.policy == "deadline");
+        assert_eq!(
+            unsafe_ones.map(|cell| cell.overlaps.count).sum::<u64>(),
+            0,
+            "{output:?}"
+        );
+        output
+    };
+    // A machine that is not quiet makes it no measurement (7), and no policy unsafe.
+    let mut output = run();
+    for _ in 0..4 {
+        if output.status.code() == Some(7) {
+            output = run();
+        }
+    }
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
     let outcome = results::read(&folder.path).unwrap();
     let cells = cells(&outcome);
     let of: Vec<_> = cells
