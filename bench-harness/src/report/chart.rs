@@ -172,28 +172,16 @@ pub(super) fn ownership(round: &Round) -> String {
     let (left, right) = (-round.lease_ms / 2.0 / 1e3, last / 1e3 + 0.15);
     let height = 66 + lanes.len() as u32 * LANE;
     draw("Who owned and who worked under a lock", (WIDE, height), |area| {
-        let mut chart = ChartBuilder::on(area)
-            .margin(10)
-            .margin_right(24)
-            .margin_top(26)
-            .x_label_area_size(34)
-            .y_label_area_size(140)
-            .build_cartesian_2d(left..right, lanes.len() as f64..0.0)?;
-        chart.draw_series([Rectangle::new(
-            [(0.0, 0.0), (round.fault.observed_ms / 1e3, lanes.len() as f64)],
-            Ink::Fault.colour().mix(0.22).filled(),
-        )])?;
-        chart
-            .configure_mesh()
-            .disable_y_mesh()
-            .y_labels(0)
-            .axis_style(Ink::Grid.colour())
-            .bold_line_style(Ink::Grid.colour())
-            .light_line_style(TRANSPARENT)
-            .label_style(text(12))
-            .axis_desc_style(text(12))
-            .x_desc("seconds from the start of the fault")
-            .draw()?;
+        let fault = Shade {
+            from: 0.0,
+            to: round.fault.observed_ms / 1e3,
+            colour: Ink::Fault.colour().mix(0.22),
+        };
+        let axis = Axis {
+            span: left..right,
+            what: "seconds from the start of the fault",
+        };
+        let mut chart = lanes_beside_names(area, 140, lanes.len(), axis, Some(fault))?;
         let bar = |span: (f64, f64), from: f64, to: f64, ink: Ink| {
             let start = (span.0 / 1e3).clamp(left, right);
             Rectangle::new(
@@ -264,24 +252,11 @@ pub(super) fn fates(round: &Round) -> String {
         "Fate of each lock and the boundary of the model",
         (WIDE, 66 + rows.len() as u32 * FATE_LANE),
         |area| {
-            let mut chart = ChartBuilder::on(area)
-                .margin(10)
-                .margin_right(24)
-                .margin_top(26)
-                .x_label_area_size(34)
-                .y_label_area_size(140)
-                .build_cartesian_2d(left..right, rows.len() as f64..0.0)?;
-            chart
-                .configure_mesh()
-                .disable_y_mesh()
-                .y_labels(0)
-                .axis_style(Ink::Grid.colour())
-                .bold_line_style(Ink::Grid.colour())
-                .light_line_style(TRANSPARENT)
-                .label_style(text(12))
-                .axis_desc_style(text(12))
-                .x_desc("seconds from the last renewal of the lock to the end of the fault")
-                .draw()?;
+            let axis = Axis {
+                span: left..right,
+                what: "seconds from the last renewal of the lock to the end of the fault",
+            };
+            let mut chart = lanes_beside_names(area, 140, rows.len(), axis, None)?;
             for (index, row) in rows.iter().enumerate() {
                 draw_fates(&mut chart, row, index as f64)?;
                 area.draw(&Text::new(
@@ -302,6 +277,54 @@ pub(super) fn fates(round: &Round) -> String {
             Ok(())
         },
     )
+}
+
+/// What lies across a chart of lanes.
+struct Axis {
+    span: std::ops::Range<f64>,
+    what: &'static str,
+}
+
+/// A stretch of the axis that stands out over all lanes.
+struct Shade {
+    from: f64,
+    to: f64,
+    colour: RGBAColor,
+}
+
+/// A chart with a lane for each name; the names themselves are drawn into the room of `names` on the left.
+fn lanes_beside_names<'a, 'b>(
+    area: &'a Drawing<'b>,
+    names: u32,
+    lanes: usize,
+    axis: Axis,
+    shade: Option<Shade>,
+) -> Result<Plane<'a, 'b>, Box<dyn Error>> {
+    let mut chart = ChartBuilder::on(area)
+        .margin(10)
+        .margin_right(24)
+        .margin_top(26)
+        .x_label_area_size(34)
+        .y_label_area_size(names)
+        .build_cartesian_2d(axis.span, lanes as f64..0.0)?;
+    if let Some(shade) = shade {
+        chart.draw_series([Rectangle::new(
+            [(shade.from, 0.0), (shade.to, lanes as f64)],
+            shade.colour.filled(),
+        )])?;
+    }
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .y_labels(0)
+        .axis_style(Ink::Grid.colour())
+        .bold_line_style(Ink::Grid.colour())
+        .light_line_style(TRANSPARENT)
+        .label_style(text(12))
+        .axis_desc_style(text(12))
+        .x_desc(axis.what)
+        .draw()?;
+    Ok(chart)
 }
 
 type Plane<'a, 'b> = ChartContext<

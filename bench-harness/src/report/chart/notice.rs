@@ -2,7 +2,7 @@
 
 use plotters::prelude::*;
 
-use super::{Ink, WIDE, draw, legend, text};
+use super::{Axis, Ink, Shade, WIDE, draw, lanes_beside_names, legend, text};
 use crate::measure::{Cell, Grid, Told};
 
 /// A lane for each policy and fault in which somebody was told; a bar from the first to the last notice for each length.
@@ -20,28 +20,16 @@ pub(in crate::report) fn notice(grid: &Grid) -> String {
     let (left, right) = (first * 1.05 / 1e3, last * 1.05 / 1e3);
     let height = 66 + lanes.len().max(1) as u32 * LANE;
     draw("When holders were told of a loss", (WIDE, height), |area| {
-        let mut chart = ChartBuilder::on(area)
-            .margin(10)
-            .margin_right(24)
-            .margin_top(26)
-            .x_label_area_size(34)
-            .y_label_area_size(220)
-            .build_cartesian_2d(left..right, lanes.len().max(1) as f64..0.0)?;
-        chart.draw_series([Rectangle::new(
-            [(0.0, 0.0), (right, lanes.len().max(1) as f64)],
-            Ink::Bad.colour().mix(0.08).filled(),
-        )])?;
-        chart
-            .configure_mesh()
-            .disable_y_mesh()
-            .y_labels(0)
-            .axis_style(Ink::Grid.colour())
-            .bold_line_style(Ink::Grid.colour())
-            .light_line_style(TRANSPARENT)
-            .label_style(text(12))
-            .axis_desc_style(text(12))
-            .x_desc("seconds from the end of the lease at the server")
-            .draw()?;
+        let too_late = Shade {
+            from: 0.0,
+            to: right,
+            colour: Ink::Bad.colour().mix(0.08),
+        };
+        let axis = Axis {
+            span: left..right,
+            what: "seconds from the end of the lease at the server",
+        };
+        let mut chart = lanes_beside_names(area, 220, lanes.len().max(1), axis, Some(too_late))?;
         for (index, (name, cells)) in lanes.iter().enumerate() {
             let step = 0.7 / cells.len().max(1) as f64;
             for (place, cell) in cells.iter().enumerate() {
