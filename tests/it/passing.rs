@@ -252,22 +252,23 @@ impl Way {
         way
     }
 
-    /// Waits until the lock has another holder in Redis.
-    async fn passed_on(&self, from: &str) {
-        eventually_async(LONG, || holders(&self.server, "n").iter().any(|(id, _)| id != from)).await;
+    /// A release that has passed the lock on in Redis, and the waiter: neither has heard of it, for replies are held back.
+    async fn passes_on(&self) -> (JoinHandle<Result<Released, ReleaseError>>, JoinHandle<Lease>) {
+        let lock = self.locks.reentrant("n");
+        let held = lock.acquire().await.unwrap();
+        let from = held.holder().to_string();
+        let waiting = waits(&self.locks, &lock).await;
+        self.leg.switch(Mode::HoldReplies).unwrap();
+        let released = tokio::spawn(held.release());
+        eventually_async(LONG, || holders(&self.server, "n").iter().any(|(id, _)| *id != from)).await;
+        (released, waiting)
     }
 }
 
 #[tokio::test]
 async fn a_hand_over_whose_reply_is_lost_gives_the_lock_to_the_waiter_once() {
     let way = Way::new().await;
-    let lock = way.locks.reentrant("n");
-    let held = lock.acquire().await.unwrap();
-    let from = held.holder().to_string();
-    let waiting = waits(&way.locks, &lock).await;
-    way.leg.switch(Mode::HoldReplies).unwrap();
-    let released = tokio::spawn(held.release());
-    way.passed_on(&from).await;
+    let (released, waiting) = way.passes_on().await;
     way.leg.cut().unwrap();
     way.leg.switch(Mode::Pass).unwrap();
     assert_eq!(released.await.unwrap().unwrap(), Released::Fully);
@@ -283,13 +284,7 @@ async fn a_hand_over_whose_reply_is_lost_gives_the_lock_to_the_waiter_once() {
 #[tokio::test]
 async fn a_waiter_that_leaves_while_it_is_given_the_lock_gives_it_back() {
     let way = Way::new().await;
-    let lock = way.locks.reentrant("n");
-    let held = lock.acquire().await.unwrap();
-    let from = held.holder().to_string();
-    let waiting = waits(&way.locks, &lock).await;
-    way.leg.switch(Mode::HoldReplies).unwrap();
-    let released = tokio::spawn(held.release());
-    way.passed_on(&from).await;
+    let (released, waiting) = way.passes_on().await;
     waiting.abort();
     assert!(waiting.await.unwrap_err().is_cancelled());
     way.leg.switch(Mode::Pass).unwrap();
@@ -301,13 +296,7 @@ async fn a_waiter_that_leaves_while_it_is_given_the_lock_gives_it_back() {
 async fn a_release_that_is_dropped_on_the_way_leaves_the_lock_to_the_waiter_or_to_nobody() {
     for waiter_leaves in [false, true] {
         let way = Way::new().await;
-        let lock = way.locks.reentrant("n");
-        let held = lock.acquire().await.unwrap();
-        let from = held.holder().to_string();
-        let waiting = waits(&way.locks, &lock).await;
-        way.leg.switch(Mode::HoldReplies).unwrap();
-        let released = tokio::spawn(held.release());
-        way.passed_on(&from).await;
+        let (released, waiting) = way.passes_on().await;
         released.abort();
         assert!(released.await.unwrap_err().is_cancelled());
         if waiter_leaves {
