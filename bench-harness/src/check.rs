@@ -79,7 +79,7 @@ pub fn work_of(records: &[Record]) -> Vec<Work> {
                 let begun = open.remove(&(key, owner));
                 work.extend(begun.map(|begun| Work { to: clock, ..begun }));
             }
-            Kind::Told | Kind::Released | Kind::Renewed | Kind::RenewalFailed => {}
+            Kind::Told | Kind::Released | Kind::Renewed | Kind::RenewalFailed | Kind::Late => {}
         }
     }
     let unfinished = open.into_values().map(|begun| Work {

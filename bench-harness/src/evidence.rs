@@ -43,6 +43,8 @@ pub enum Kind {
     RenewalFailed = 6,
     /// As `Acquired`, only for reading: others may read meanwhile.
     AcquiredToRead = 7,
+    /// The worker itself ran late: when it wanted to run, and second: when it did. Of no lock.
+    Late = 8,
 }
 
 /// Where a worker writes its records.
@@ -134,7 +136,7 @@ pub fn read(path: &Path) -> io::Result<Vec<Record>> {
 /// Length of a record.
 pub const RECORD_BYTES: usize = 48;
 
-const KINDS: [Kind; 7] = [
+const KINDS: [Kind; 8] = [
     Kind::Acquired,
     Kind::WorkEnd,
     Kind::Told,
@@ -142,6 +144,7 @@ const KINDS: [Kind; 7] = [
     Kind::Renewed,
     Kind::RenewalFailed,
     Kind::AcquiredToRead,
+    Kind::Late,
 ];
 
 #[cfg(test)]

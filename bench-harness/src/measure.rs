@@ -20,7 +20,7 @@ use crate::scenario::Scenario;
 pub use grid::{Cell, Grid};
 pub use latency::{Latency, Second, decode, encode, histogram, record};
 pub use machine::{Machine, Versions};
-pub use round::{FaultRun, LockRow, Overhead, Overlaps, PolicyRow, Round, Timeline, Told};
+pub use round::{FaultRun, LockRow, Overhead, Overlaps, PolicyRow, Round, Timeline, Told, Wrong};
 pub use verdict::judge;
 
 /// Everything a run found out. Written as `result.json`; the report is made from it alone.

@@ -58,6 +58,8 @@ pub struct Prediction {
     pub band: i64,
     /// When the holder is told, counted from the last renewal, if it is told at all.
     pub told: Option<(i64, i64)>,
+    /// How much earlier or later it may be told, for the machine's sake.
+    pub told_slack: i64,
 }
 
 impl Timings {
@@ -69,12 +71,14 @@ impl Timings {
         let boundary = (earliest + latest) / 2;
         let distance = renewal_to_heal - boundary;
         let jitter_reach = (latest - earliest) / 2;
-        let band = jitter_reach + self.lease / 100 + uncertainty;
+        let tolerance = self.lease / 100 + uncertainty;
+        let band = jitter_reach + tolerance;
         let lost = distance > 0;
         Prediction {
             lost,
             distance,
             band,
+            told_slack: tolerance + self.late_timers(),
             told: if lost { self.told(family, renewal_to_heal) } else { None },
         }
     }
@@ -89,6 +93,33 @@ impl Prediction {
     /// Whether the fate of the lock contradicts the model.
     pub fn contradicts(&self, lost: bool) -> bool {
         lost != self.lost && !self.in_band()
+    }
+
+    /// Whether a holder that was told at that time, or never, was told at another time than the model says; counted from the last
+    /// renewal. Of a lock whose fate is open the model does not say.
+    pub fn contradicts_told(&self, told: Option<i64>) -> bool {
+        if self.in_band() {
+            return false;
+        }
+        match (self.told, told) {
+            (None, None) => false,
+            (Some((from, to)), Some(at)) => {
+                let allowed = from.saturating_sub(self.told_slack)..=to.saturating_add(self.told_slack);
+                !allowed.contains(&at)
+            }
+            (Some(_), None) | (None, Some(_)) => true,
+        }
+    }
+
+    /// Whether two were at work at once for a time that the model excludes: at least and at most so long is what it says of a lock
+    /// that is lost. Nothing is known of the length but that it is not zero where work ends for other reasons.
+    pub fn contradicts_overlap(&self, (least, most): Range, overlap: i64) -> bool {
+        if self.in_band() {
+            return false;
+        }
+        let (least, most) = if self.lost { (least, most) } else { (0, 0) };
+        let must = least > self.told_slack;
+        (must && overlap == 0) || overlap > most.saturating_add(self.told_slack)
     }
 }
 
@@ -180,6 +211,35 @@ mod tests {
         // Unless the fault ends before: then the server says no.
         let answered = timings("retry-10").predict(Family::Swallow, 35 * SECOND, 0).told;
         assert_eq!(answered, Some((35 * SECOND, 39 * SECOND)));
+    }
+
+    #[test]
+    fn a_holder_told_at_another_time_and_work_of_two_that_the_model_excludes_contradict_it() {
+        // Lost 2 s beyond the boundary: told at 27 s, within .3 s and a late timer.
+        let lost = timings("deadline").predict(Family::Pending, 29 * SECOND, 0);
+        let told = |ms: i64| lost.contradicts_told(Some(ms * 1_000_000));
+        assert!(!told(27_000) && !told(27_304) && told(27_310) && told(26_600));
+        assert!(lost.contradicts_told(None));
+        let kept = timings("deadline").predict(Family::Pending, 20 * SECOND, 0);
+        assert!(kept.contradicts_told(Some(27 * SECOND)) && !kept.contradicts_told(None));
+        // Of one near the boundary nothing is said.
+        let near = timings("deadline").predict(Family::Pending, 27 * SECOND + 1, 0);
+        assert!(!near.contradicts_told(Some(0)) && !near.contradicts_overlap((0, 0), 10 * SECOND));
+        let silent = timings("naive-cancel").predict(Family::Refuse, 20 * SECOND, 0);
+        assert!(silent.contradicts_told(Some(30 * SECOND)));
+
+        assert!(lost.contradicts_overlap((0, 0), SECOND) && !lost.contradicts_overlap((0, 0), SECOND / 10));
+        assert!(lost.contradicts_overlap((SECOND, 2 * SECOND), 0));
+        assert!(
+            !lost.contradicts_overlap((SECOND, 2 * SECOND), SECOND / 2),
+            "work may end for other reasons"
+        );
+        assert!(lost.contradicts_overlap((SECOND, 2 * SECOND), 3 * SECOND));
+        assert!(!silent.contradicts_overlap((i64::MAX, i64::MAX), 90 * SECOND));
+        assert!(
+            kept.contradicts_overlap((i64::MAX, i64::MAX), SECOND),
+            "nobody else may have a lock that is kept"
+        );
     }
 
     #[test]

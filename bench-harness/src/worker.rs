@@ -3,6 +3,7 @@
 mod counter;
 mod held;
 mod load;
+mod pulse;
 mod tallying;
 
 use std::io::{self, BufRead, Write};
@@ -80,6 +81,8 @@ async fn work_on(job: Job) -> Result<Tally, String> {
         finish,
         start_ns,
     };
+    // Ends with the runtime.
+    tokio::spawn(pulse::beat(Arc::clone(&post.evidence)));
     match driver {
         Some(driver) => post.take(driver).await,
         None => post.take(NoLock).await,

@@ -31,9 +31,12 @@ pub(super) struct PoliciesArguments {
     /// The kind of lock (see `lockbench list locks`): the fenced one shows what tokens are worth.
     #[arg(long, default_value = "fenced", value_parser = kind, env = "LOCKBENCH_KIND")]
     kind: LockType,
-    /// The whole grid: all policies and faults, eleven lengths, a thousand locks a cell; some forty minutes.
+    /// The whole grid: all policies and faults, eleven lengths, a thousand locks a cell; some thirteen minutes.
     #[arg(long, env = "LOCKBENCH_FULL")]
     full: bool,
+    /// A part of the grid with the lease as it is, 30 s, to see that the scale changes nothing; some sixteen minutes.
+    #[arg(long, conflicts_with_all = ["full", "scale"], env = "LOCKBENCH_UNSCALED")]
+    unscaled: bool,
     /// Where to write result.json, report.html and summary.md [default: reports/local/policies].
     #[arg(short, long, env = "LOCKBENCH_OUT")]
     pub(super) out: Option<PathBuf>,
@@ -53,6 +56,8 @@ impl PoliciesArguments {
     pub(super) fn experiment(&self) -> Experiment {
         let mut experiment = if self.full {
             Experiment::full()
+        } else if self.unscaled {
+            Experiment::unscaled()
         } else {
             Experiment::quick()
         };
@@ -96,6 +101,7 @@ impl PoliciesArguments {
                 .filter_map(|(flag, value)| Some(format!("{flag} {}", value?))),
         );
         words.extend(self.full.then(|| "--full".to_owned()));
+        words.extend(self.unscaled.then(|| "--unscaled".to_owned()));
         words.join(" ")
     }
 }

@@ -31,6 +31,9 @@ pub struct Round {
     /// Longest time, while the fault lasted and after, for which the machine did not run a thread that wanted to run.
     #[serde(default)]
     pub stall_ms: f64,
+    /// Longest time, from just before the fault on, for which a worker process had too much to do to keep its own timers.
+    #[serde(default)]
+    pub late_ms: f64,
     /// What renewing cost while nothing went wrong.
     pub overhead: Overhead,
     /// A row for each policy.
@@ -67,7 +70,7 @@ pub struct PolicyRow {
     pub needless: u64,
     /// How many the model says are lost.
     pub predicted_lost: u64,
-    /// Locks whose fate the model got wrong although they are outside the tolerance.
+    /// Locks of which the model got anything wrong, outside its tolerance: lost or kept, told when, two at work or not.
     pub mismatches: u64,
     /// Locks so near the boundary that the model does not commit itself.
     pub in_band: u64,
@@ -86,7 +89,7 @@ pub struct PolicyRow {
     pub fencing: Fencing,
     /// Renewal commands sent while the fault lasted.
     pub commands_in_fault: u64,
-    /// Each lock; of a grid only those whose fate the model got wrong.
+    /// Each lock; of a grid only those that contradict the model.
     pub locks: Vec<LockRow>,
 }
 
@@ -135,6 +138,21 @@ pub struct LockRow {
     pub predicted_told_ms: Option<f64>,
     /// How long two workers were at work under it.
     pub overlap_ms: f64,
+    /// What the model got wrong, outside its tolerance.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wrong: Vec<Wrong>,
+}
+
+/// What the model can get wrong of one lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Wrong {
+    /// Whether it was lost.
+    Fate,
+    /// Whether and when its holder was told.
+    Told,
+    /// Whether and for how long two were at work under it.
+    Overlap,
 }
 
 /// Who owned one key when, and who worked. Times in milliseconds from the start of the fault.
@@ -168,6 +186,13 @@ impl Round {
                 self.stall_ms
             ));
         }
+        if self.late_ms > margin_ms {
+            return Some(format!(
+                "a worker ran {:.0} ms late while a fault lasted or after it, longer than the margin of {margin_ms:.0} ms: \
+                 repeat the run with fewer locks, with a release build, on a quieter machine, or with a larger scale",
+                self.late_ms
+            ));
+        }
         self.fault.flaw()
     }
 
@@ -195,9 +220,9 @@ impl FaultRun {
 }
 
 impl LockRow {
-    /// Whether the model got its fate wrong, outside the tolerance.
+    /// Whether the model got anything of it wrong, outside the tolerance.
     pub(crate) fn contradicts(&self) -> bool {
-        self.lost != self.predicted_lost && self.distance_ms.abs() > self.band_ms
+        !self.wrong.is_empty()
     }
 }
 

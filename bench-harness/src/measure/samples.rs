@@ -153,6 +153,7 @@ fn round(fault: FaultRun, index: u64) -> Round {
                 told_ms: told.filter(|_| key >= 60 - lost),
                 predicted_told_ms: told.filter(|_| key >= 60 - lost),
                 overlap_ms: if told.is_none() { 400.0 } else { 0.0 },
+                wrong: Vec::new(),
             })
             .collect(),
     };
@@ -190,6 +191,7 @@ fn round(fault: FaultRun, index: u64) -> Round {
         fault,
         lease_ms: 3_000.0,
         stall_ms: 3.0,
+        late_ms: 0.0,
         overhead,
         policies,
         timelines,

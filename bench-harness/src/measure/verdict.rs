@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{FaultRun, Finding, Outcome, PolicyRow, Round, Severity, ThresholdRun, grid};
+use super::{FaultRun, Finding, LockRow, Outcome, PolicyRow, Round, Severity, ThresholdRun, Wrong, grid};
 use crate::exit;
 
 /// Fills in what follows from the measurements: metrics, thresholds, findings, verdict and exit code.
@@ -131,19 +131,44 @@ fn contradictions(outcome: &Outcome) -> Vec<Finding> {
             findings.extend(contradicting.take(MOST_NAMED).map(|lock| Finding {
                 severity: Severity::Note,
                 text: format!(
-                    "{} under {}: lock {} was {}, the model says {} ({:.0} ms from the boundary, tolerance {:.0} ms)",
+                    "{} under {}: lock {} {}",
                     row.policy,
                     round.fault.kind.name(),
                     lock.key,
-                    fate(lock.lost),
-                    fate(lock.predicted_lost),
-                    lock.distance_ms.abs(),
-                    lock.band_ms
+                    contradiction(lock)
                 ),
             }));
         }
     }
     findings
+}
+
+/// What became of a lock beside what the model says of it.
+fn contradiction(lock: &LockRow) -> String {
+    let told = |ms: Option<f64>| {
+        ms.map_or("never".to_owned(), |ms| {
+            format!("{ms:+.0} ms from the end of its lease")
+        })
+    };
+    let said = |wrong: &Wrong| match wrong {
+        Wrong::Fate => format!(
+            "was {}, the model says {} ({:.0} ms from the boundary, tolerance {:.0} ms)",
+            fate(lock.lost),
+            fate(lock.predicted_lost),
+            lock.distance_ms.abs(),
+            lock.band_ms
+        ),
+        Wrong::Told => format!(
+            "was told {}, the model says {}",
+            told(lock.told_ms),
+            told(lock.predicted_told_ms)
+        ),
+        Wrong::Overlap => format!(
+            "had two at work for {:.0} ms, which the model excludes",
+            lock.overlap_ms
+        ),
+    };
+    lock.wrong.iter().map(said).collect::<Vec<_>>().join("; ")
 }
 
 fn fate(lost: bool) -> &'static str {
@@ -297,9 +322,13 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_stood_still_makes_the_run_invalid() {
+    fn a_machine_that_stood_still_or_a_worker_that_ran_late_makes_the_run_invalid() {
         let mut outcome = held_outcome();
         outcome.rounds[1].stall_ms = 301.0;
+        judge(&mut outcome);
+        assert_eq!(outcome.exit, exit::INVALID);
+        let mut outcome = held_outcome();
+        outcome.rounds[1].late_ms = outcome.rounds[1].lease_ms / 10.0 + 1.0;
         judge(&mut outcome);
         assert_eq!(outcome.exit, exit::INVALID);
     }

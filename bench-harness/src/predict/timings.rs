@@ -163,12 +163,19 @@ impl Timings {
             (Family::Refuse | Family::Swallow, Effort::UntilDeadline) => chance.earliest -= self.lease / LONGEST_PAUSE,
             (_, Effort::UntilDeadline) => {}
             (Family::Pending, Effort::NextTick(_)) => chance.latest = self.lease,
-            (_, Effort::Retry(pauses) | Effort::NextTick(pauses)) => {
-                let late = LATE_TIMER * (pauses.len() as i64 + 1);
-                chance.latest = (chance.latest + late).min(self.lease);
+            (_, Effort::Retry(_) | Effort::NextTick(_)) => {
+                chance.latest = (chance.latest + self.late_timers()).min(self.lease);
             }
         }
         chance
+    }
+
+    /// How much later than asked a policy comes to its end, since each of its pauses ends a little late.
+    pub(super) fn late_timers(&self) -> i64 {
+        match &self.effort {
+            Effort::UntilDeadline => LATE_TIMER,
+            Effort::Retry(pauses) | Effort::NextTick(pauses) => LATE_TIMER * (pauses.len() as i64 + 1),
+        }
     }
 
     /// When the holder of a lock that is lost is told, counted from its last renewal, at the earliest and at the latest; nothing

@@ -6,8 +6,8 @@ use crate::check::{self, Overlap, Turn, Work};
 use crate::evidence::{Kind, Record};
 use crate::faults::Observed;
 use crate::job::{first_key, policy_of};
-use crate::measure::{Fencing, LockRow, Overlaps, PolicyRow, Timeline, Told, Turns};
-use crate::predict::Timings;
+use crate::measure::{Fencing, LockRow, Overlaps, PolicyRow, Timeline, Told, Turns, Wrong};
+use crate::predict::{Prediction, Range, Timings};
 use crate::scenario::{FaultSpec, Scenario, nanos};
 
 use super::millis_between;
@@ -84,46 +84,19 @@ impl RoundFacts<'_> {
             return row;
         };
         for lock in self.locks(index) {
-            let lost = lock.told.is_some() || lock.taken.is_some();
-            let renewal_to_heal = signed(lock.before.0, self.observed.to_ns);
-            let (sent, answered) = lock.before;
-            let uncertainty = nanos(self.stall) + answered.saturating_sub(sent);
-            let prediction = timings.predict(self.spec.kind.family(), renewal_to_heal, uncertainty as i64);
-            row.held += 1;
-            row.lost += u64::from(lost);
-            row.needless += u64::from(lost && renewal_to_heal < timings.lease);
-            row.predicted_lost += u64::from(prediction.lost);
-            row.mismatches += u64::from(prediction.contradicts(lost));
-            row.in_band += u64::from(prediction.in_band());
-            let overlap = timings.overlap(
-                self.spec.kind.family(),
-                self.spec.scope,
-                renewal_to_heal,
-                nanos(self.scenario.workload.reaction.0) as i64,
-            );
+            let (prediction, overlap) = self.prediction(&timings, &lock);
             // A round trip and a wake-up either way: within the band it may go either way.
             let is_overlap = |length: i64| u64::from(prediction.lost && length > prediction.band);
             row.predicted_overlaps.0 += is_overlap(overlap.0);
             row.predicted_overlaps.1 += is_overlap(overlap.1);
-            let expiry = lock.last_sent + nanos(self.scenario.lease());
-            let own: Vec<_> = self
-                .overlaps
-                .iter()
-                .filter(|overlap| overlap.key == lock.key)
-                .copied()
-                .collect();
-            let ms = |ns: i64| ns as f64 / 1e6;
-            locks.push(LockRow {
-                key: lock.key,
-                renewal_to_heal_ms: ms(renewal_to_heal),
-                lost,
-                predicted_lost: prediction.lost,
-                distance_ms: ms(prediction.distance),
-                band_ms: ms(prediction.band),
-                told_ms: lock.told.map(|told| millis_between(expiry, told)),
-                predicted_told_ms: prediction.told.map(|(from, to)| ms((from + to) / 2 - timings.lease)),
-                overlap_ms: sum(&own).total_ms,
-            });
+            row.in_band += u64::from(prediction.in_band());
+            let lock = self.lock_row(&timings, &lock, &prediction, overlap);
+            row.held += 1;
+            row.lost += u64::from(lock.lost);
+            row.needless += u64::from(lock.lost && lock.renewal_to_heal_ms < timings.lease as f64 / 1e6);
+            row.predicted_lost += u64::from(prediction.lost);
+            row.mismatches += u64::from(lock.contradicts());
+            locks.push(lock);
         }
         row.told = Told::of(locks.iter().filter_map(|lock| lock.told_ms).collect());
         row.predicted_told = Told::of(locks.iter().filter_map(|lock| lock.predicted_told_ms).collect());
@@ -135,6 +108,63 @@ impl RoundFacts<'_> {
             .collect::<Vec<_>>());
         row.locks = locks;
         row
+    }
+
+    /// What the model says of a lock, and for how long it has two at work under it: at the least, at the most.
+    fn prediction(&self, timings: &Timings, lock: &LockFacts) -> (Prediction, Range) {
+        let renewal_to_heal = signed(lock.before.0, self.observed.to_ns);
+        let (sent, answered) = lock.before;
+        let late = self.late(policy_of(lock.key)) + nanos(self.stall);
+        let uncertainty = late + answered.saturating_sub(sent);
+        let family = self.spec.kind.family();
+        let reaction = nanos(self.scenario.workload.reaction.0) as i64;
+        (
+            timings.predict(family, renewal_to_heal, uncertainty as i64),
+            timings.overlap(family, self.spec.scope, renewal_to_heal, reaction),
+        )
+    }
+
+    fn lock_row(&self, timings: &Timings, lock: &LockFacts, prediction: &Prediction, overlap: Range) -> LockRow {
+        let lost = lock.told.is_some() || lock.taken.is_some();
+        let of_key = self.overlaps.iter().filter(|overlap| overlap.key == lock.key);
+        let at_work: u64 = of_key.map(|overlap| overlap.to - overlap.from).sum();
+        let told = lock.told.map(|told| signed(lock.before.0, told));
+        let checks = [
+            (prediction.contradicts(lost), Wrong::Fate),
+            (prediction.contradicts_told(told), Wrong::Told),
+            (prediction.contradicts_overlap(overlap, at_work as i64), Wrong::Overlap),
+        ];
+        let ms = |ns: i64| ns as f64 / 1e6;
+        let expiry = lock.last_sent + nanos(self.scenario.lease());
+        LockRow {
+            key: lock.key,
+            renewal_to_heal_ms: ms(signed(lock.before.0, self.observed.to_ns)),
+            lost,
+            predicted_lost: prediction.lost,
+            distance_ms: ms(prediction.distance),
+            band_ms: ms(prediction.band),
+            told_ms: lock.told.map(|told| millis_between(expiry, told)),
+            predicted_told_ms: prediction.told.map(|(from, to)| ms((from + to) / 2 - timings.lease)),
+            overlap_ms: ms(at_work as i64),
+            wrong: checks
+                .into_iter()
+                .filter_map(|(is_wrong, what)| is_wrong.then_some(what))
+                .collect(),
+        }
+    }
+
+    /// For how long at most the worker at that index ran late, from just before the fault until the round was over.
+    fn late(&self, index: usize) -> u64 {
+        let from = self.observed.from_ns.saturating_sub(nanos(self.scenario.lease()) / 3);
+        let records = self.evidence.get(index).into_iter().flatten();
+        let late = records.filter(|record| record.kind == Kind::Late && record.second_clock > from);
+        late.map(|record| record.second_clock - record.clock).max().unwrap_or(0)
+    }
+
+    /// The same for the worker that ran latest.
+    pub(super) fn latest(&self) -> Duration {
+        let late = (0..self.evidence.len()).map(|index| self.late(index)).max();
+        Duration::from_nanos(late.unwrap_or(0))
     }
 
     /// All work under the locks of a policy, that of their rivals included.

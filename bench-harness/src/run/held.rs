@@ -245,6 +245,7 @@ impl RoundRun<'_> {
             fault: fault_run(self.scenario, self.spec, observed, origin_ns),
             lease_ms: millis(self.scenario.lease()),
             stall_ms: millis(stall),
+            late_ms: millis(facts.latest()),
             overhead,
             policies: facts.policies(),
             timelines: facts.timelines(if self.options.grid { 1 } else { KEYS_SHOWN }),
