@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::clock::Moment;
 use crate::lease::FailureCause;
 use crate::mode::Renewable;
 use crate::owner::HolderId;
@@ -15,6 +16,8 @@ pub(crate) type Due = (HolderId, u64, Vec<Renewable>);
 pub(crate) struct Batch {
     pub(crate) due: Vec<Due>,
     pub(crate) lease: Duration,
+    /// When the last of these attempts is given up.
+    pub(crate) until: Moment,
 }
 
 /// A script over these holds.

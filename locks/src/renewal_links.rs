@@ -1,16 +1,18 @@
-//! The watchdog's links to Redis: one in use, and a second for when the first falls silent.
+//! The watchdog's links to Redis: one in use, and beside it those that fell silent not long ago.
 //!
 //! A renewal may run twice or late without harm, so no fence is needed here: an attempt that got no answer in time is still
-//! listened to while the next one goes out on the other link.
+//! listened to while the next one goes out on another link.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
+use crate::clock::{self, Moment};
 use crate::error::CallError;
 use crate::lease::FailureCause;
 use crate::link::{Address, Link};
@@ -20,36 +22,35 @@ use crate::renewal::Answer;
 use crate::renewal_batch::{Batch, Due, answers, renewal_of};
 
 /// Where a link is, or is being opened.
-#[derive(Default)]
-struct Place {
-    link: Mutex<Option<Link>>,
-    /// Links that could not be opened.
-    failed: AtomicU64,
-}
+type Place = Mutex<Option<Link>>;
 
 /// What a batch came to: one answer an attempt.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    link: usize,
+    link: u64,
     answered: bool,
     pub(crate) attempts: Vec<(HolderId, u64)>,
     pub(crate) answers: Vec<Answer>,
 }
 
-/// The two links.
+/// The links.
 pub(crate) struct Links {
     address: Address,
-    slots: [Slot; 2],
-    current: usize,
+    current: Slot,
+    /// Those that fell silent, the oldest first. Nothing is sent on them, but what was sent may yet be answered.
+    silent: VecDeque<Slot>,
     outcomes: mpsc::UnboundedSender<Outcome>,
     minds_slots: Arc<AtomicBool>,
 }
 
 #[derive(Default)]
 struct Slot {
+    number: u64,
     place: Arc<Place>,
     /// An attempt on it got no answer in time.
     suspect: bool,
+    /// When the first attempt left since it was heard last.
+    asked: Option<Moment>,
     under_way: Vec<AbortHandle>,
 }
 
@@ -57,8 +58,8 @@ impl Links {
     pub(crate) fn new(address: Address, outcomes: mpsc::UnboundedSender<Outcome>) -> Self {
         Links {
             address,
-            slots: Default::default(),
-            current: 0,
+            current: Slot::default(),
+            silent: VecDeque::new(),
             outcomes,
             minds_slots: Arc::default(),
         }
@@ -71,46 +72,65 @@ impl Links {
 
     /// Opens the link in use ahead of the first renewal.
     pub(crate) fn warm_up(&mut self) {
-        let slot = &self.slots[self.current];
         // Locked: it is being opened already.
-        let is_open = slot.place.link.try_lock().map_or(true, |link| link.is_some());
+        let is_open = self.current.place.try_lock().map_or(true, |link| link.is_some());
         if !is_open {
-            let (place, address) = (slot.place.clone(), self.address.clone());
-            tokio::spawn(async move { open(&place, &address).await.map(|_| ()) });
+            let (place, address) = (self.current.place.clone(), self.address.clone());
+            tokio::spawn(async move { open(&place, &address, OPEN_LIMIT).await.map(|_| ()) });
         }
     }
 
-    /// The link for the next attempts: not one that has fallen silent. If both have, the older one is given up for a new one.
-    pub(crate) fn pick(&mut self) -> usize {
-        if self.slots[self.current].suspect {
-            self.current = 1 - self.current;
-            let slot = &mut self.slots[self.current];
-            if slot.suspect {
-                for task in slot.under_way.drain(..) {
+    /// The link for the next attempts, of leases of this length or longer: a new one if the one in use has been silent for long
+    /// enough.
+    ///
+    /// With many locks some attempt runs out at every moment, near a deadline after milliseconds. If each of them ended a link,
+    /// what others have on their way would never be answered, even if Redis answers at last.
+    pub(crate) fn pick(&mut self, lease: Duration) -> u64 {
+        self.silent.retain_mut(|slot| {
+            slot.under_way.retain(|task| !task.is_finished());
+            !slot.under_way.is_empty()
+        });
+        let since = self
+            .current
+            .asked
+            .map_or(Duration::ZERO, |asked| clock::now().since(asked));
+        if self.current.suspect && since >= lease / SILENCES {
+            let next = Slot {
+                number: self.current.number + 1,
+                ..Slot::default()
+            };
+            self.silent.push_back(std::mem::replace(&mut self.current, next));
+            if self.silent.len() > MOST_SILENT
+                && let Some(oldest) = self.silent.pop_front()
+            {
+                for task in oldest.under_way {
                     task.abort();
                 }
-                *slot = Slot::default();
             }
         }
-        self.current
+        self.current.number
     }
 
     /// An attempt on this link got no answer in time.
-    pub(crate) fn suspect(&mut self, link: usize) {
-        self.slots[link].suspect = true;
+    pub(crate) fn suspect(&mut self, link: u64) {
+        if link == self.current.number {
+            self.current.suspect = true;
+        }
     }
 
     /// An answer, or the end, of a batch.
     pub(crate) fn heard(&mut self, outcome: &Outcome) {
-        if outcome.answered {
-            self.slots[outcome.link].suspect = false;
+        if outcome.answered && outcome.link == self.current.number {
+            self.current.suspect = false;
+            self.current.asked = None;
         }
     }
 
     /// Sends a batch on the link in use.
     pub(crate) fn send(&mut self, batch: Batch) {
-        let index = self.current;
-        let slot = &mut self.slots[index];
+        let slot = &mut self.current;
+        let link = slot.number;
+        slot.asked.get_or_insert_with(clock::now);
         let (place, address, outcomes) = (slot.place.clone(), self.address.clone(), self.outcomes.clone());
         let minds_slots = self.minds_slots.clone();
         let task = tokio::spawn(async move {
@@ -123,7 +143,7 @@ impl Links {
             let answers = result.unwrap_or_else(|cause| vec![Answer::Failed(cause); batch.due.len()]);
             // The watchdog may have ended; then nobody wants to know.
             let _ = outcomes.send(Outcome {
-                link: index,
+                link,
                 answered,
                 attempts: batch
                     .due
@@ -144,7 +164,11 @@ async fn run(
     batch: &Batch,
     minds_slots: &AtomicBool,
 ) -> Result<Vec<Answer>, FailureCause> {
-    let link = open(place, address).await.map_err(cause)?;
+    let link = open(place, address, batch.lease / OPENINGS).await.map_err(cause)?;
+    // Given up while the link was being opened.
+    if clock::now() > batch.until {
+        return Err(FailureCause::Unanswered);
+    }
     let together = renew(&link, &batch.due, batch.lease).await;
     if batch.due.len() == 1 || !matches!(together, Err(CallError::KeysApart { .. })) {
         return together.map_err(cause);
@@ -169,26 +193,28 @@ async fn renew(link: &Link, due: &[Due], lease: Duration) -> Result<Vec<Answer>,
 }
 
 /// The link of a place, opened anew if there is none or it was closed.
-///
-/// Whoever waits while it is opened shares its fate, as if it had been sent on it. Otherwise what was given up long ago would leave
-/// when a link that lost bytes is replaced.
-async fn open(place: &Place, address: &Address) -> Result<Link, CallError> {
-    let failed = place.failed.load(Ordering::Relaxed);
-    let mut slot = place.link.lock().await;
+async fn open(place: &Place, address: &Address, patience: Duration) -> Result<Link, CallError> {
+    let mut slot = place.lock().await;
     if let Some(link) = slot.as_ref().filter(|link| link.is_alive()) {
         return Ok(link.clone());
     }
-    if place.failed.load(Ordering::Relaxed) != failed {
-        return Err(CallError::Unreachable { source: None });
-    }
-    // The attempt's own time limit ends earlier; this one only frees the slot.
-    let opened = Link::open(address, OPEN_LIMIT).await;
-    if opened.is_err() {
-        place.failed.fetch_add(1, Ordering::Relaxed);
-    }
-    let link = opened?;
+    let link = tokio::select! {
+        link = Link::open(address, OPEN_LIMIT) => link,
+        link = open_again(address, patience) => link,
+    }?;
     *slot = Some(link.clone());
     Ok(link)
+}
+
+/// Opens a link beside one that is taking its time, and begins again whenever patience ends: when Redis can be reached again, what was
+/// lost before is not waited for.
+async fn open_again(address: &Address, patience: Duration) -> Result<Link, CallError> {
+    loop {
+        tokio::time::sleep(patience).await;
+        if let Ok(opened) = timeout(patience, Link::open(address, OPEN_LIMIT)).await {
+            return opened;
+        }
+    }
 }
 
 fn cause(error: CallError) -> FailureCause {
@@ -207,8 +233,17 @@ fn cause(error: CallError) -> FailureCause {
     }
 }
 
-/// How long opening a link may take before the next attempt starts afresh.
+/// How long opening a link may take. An attempt's own time limit ends earlier; this one only frees the place.
 const OPEN_LIMIT: Duration = Duration::from_secs(3);
+
+/// The lease divided by how long a link may be silent before a new one takes its place.
+const SILENCES: u32 = 20;
+
+/// So many silent links are listened to: with the one in use that is for a tenth of the lease at least, the longest attempt.
+const MOST_SILENT: usize = 2;
+
+/// The lease divided by how long one opening of a link is waited for before another begins.
+const OPENINGS: u32 = 60;
 
 #[cfg(test)]
 mod tests {
@@ -237,6 +272,87 @@ mod tests {
         });
         let is_lost = matches!(told, Some(LeaseState::Lost(_)));
         (told, (!is_lost).then(|| renewal.wakes().since(now)))
+    }
+
+    /// Links to a server that takes connections and says nothing, and a batch of one attempt.
+    async fn silent_server() -> (tokio::net::TcpListener, Links, mpsc::UnboundedReceiver<Outcome>) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("redis://{}/", listener.local_addr().unwrap());
+        let (sender, outcomes) = mpsc::unbounded_channel();
+        (listener, Links::new(Address::parse(&url).unwrap(), sender), outcomes)
+    }
+
+    fn ask(links: &mut Links, lease: Duration) -> u64 {
+        let link = links.pick(lease);
+        links.send(Batch {
+            due: Vec::new(),
+            lease,
+            until: Moment::NEVER,
+        });
+        link
+    }
+
+    #[tokio::test]
+    async fn attempts_that_run_out_at_every_moment_do_not_end_a_link_on_which_others_wait() {
+        let (_listener, mut links, mut outcomes) = silent_server().await;
+        for _ in 0..1_000 {
+            let link = ask(&mut links, LEASE);
+            assert_eq!(link, 0);
+            links.suspect(link);
+        }
+        assert!(outcomes.try_recv().is_err(), "all are waited for");
+    }
+
+    #[tokio::test]
+    async fn a_link_that_stays_silent_is_left_and_listened_to_until_two_more_have_been() {
+        let (_listener, mut links, _outcomes) = silent_server().await;
+        let first = {
+            ask(&mut links, LEASE);
+            links.current.under_way[0].clone()
+        };
+        let mut used = 0;
+        for silent in 1..=3 {
+            links.suspect(used);
+            // Longer than a twentieth of this lease.
+            let lease = Duration::from_millis(20);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            assert!(!first.is_finished(), "{silent}");
+            used = links.pick(lease);
+            assert_eq!(used, silent, "a new one");
+            ask(&mut links, LEASE);
+        }
+        while !first.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(links.silent.len(), MOST_SILENT);
+    }
+
+    #[tokio::test]
+    async fn what_was_given_up_while_a_link_was_being_opened_does_not_leave() {
+        let (listener, mut links, mut outcomes) = silent_server().await;
+        links.pick(LEASE);
+        links.send(Batch {
+            due: Vec::new(),
+            lease: LEASE,
+            until: Moment::PAST,
+        });
+        let (mut connection, _) = listener.accept().await.unwrap();
+        let mut heard = [0; 1024];
+        let length = tokio::io::AsyncReadExt::read(&mut connection, &mut heard)
+            .await
+            .unwrap();
+        assert!(String::from_utf8_lossy(&heard[..length]).contains("HELLO"));
+        let hello = "%1\r\n$5\r\nproto\r\n:3\r\n+OK\r\n+OK\r\n";
+        tokio::io::AsyncWriteExt::write_all(&mut connection, hello.as_bytes())
+            .await
+            .unwrap();
+        let outcome = outcomes.recv().await.unwrap();
+        assert!(!outcome.answered);
+        drop(links);
+        let rest = tokio::io::AsyncReadExt::read(&mut connection, &mut heard)
+            .await
+            .unwrap();
+        assert_eq!(String::from_utf8_lossy(&heard[..rest]), "", "no renewal was sent");
     }
 
     #[test]

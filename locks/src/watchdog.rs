@@ -116,7 +116,7 @@ struct Entry {
     renewal: Renewal,
     wakes: Moment,
     /// The link of the newest attempt.
-    link: usize,
+    link: u64,
 }
 
 struct Loop {
@@ -340,7 +340,7 @@ impl Loop {
         }
         let mut outbox = std::mem::take(&mut self.outbox);
         outbox.sort_by_key(|(_, _, lease)| *lease);
-        let link = self.links.pick();
+        let link = self.links.pick(outbox[0].2);
         for (hold, ..) in &outbox {
             if let Some(entry) = self.entries.get_mut(&hold.holder) {
                 entry.link = link;
@@ -349,19 +349,25 @@ impl Loop {
         let same_lease = outbox.chunk_by(|(_, _, one), (_, _, other)| one == other);
         for same in same_lease {
             let (mut batch, lease) = (Vec::new(), same[0].2);
+            let last = same.iter().map(|(_, attempt, _)| attempt.until).max();
+            let until = last.unwrap_or(Moment::NEVER);
             let mut weight = 0;
             for (hold, attempt, _) in same {
                 let named = hold.mode.renewal(&hold.holder, hold.leases());
                 let more: usize = named.iter().map(|renewable| 1 + renewable.hold_keys.len()).sum();
                 if !batch.is_empty() && (weight + more > MOST_IN_A_BATCH || self.links.minds_slots()) {
                     let due = std::mem::take(&mut batch);
-                    self.links.send(Batch { due, lease });
+                    self.links.send(Batch { due, lease, until });
                     weight = 0;
                 }
                 weight += more;
                 batch.push((hold.holder.clone(), attempt.number, named));
             }
-            self.links.send(Batch { due: batch, lease });
+            self.links.send(Batch {
+                due: batch,
+                lease,
+                until,
+            });
         }
     }
 }

@@ -155,12 +155,15 @@ impl Timings {
     /// The same for a client with real connections and timers.
     ///
     /// The very last attempt of a deadline policy comes too late where it has to open a connection first; the one before it may
-    /// leave as much as the longest pause earlier. Each pause ends a little late. And what a tick has given up may still be executed
+    /// leave as much as the longest pause earlier, and earlier still where what opens the connection was swallowed too. Each pause ends a little late. And what a tick has given up may still be executed
     /// when a pause of the server ends: the next tick finds it.
     pub fn last_chance_on_the_wire(&self, family: Family) -> LastChance {
         let mut chance = self.last_chance(family);
         match (family, &self.effort) {
-            (Family::Refuse | Family::Swallow, Effort::UntilDeadline) => chance.earliest -= self.lease / LONGEST_PAUSE,
+            (Family::Refuse, Effort::UntilDeadline) => chance.earliest -= self.lease / LONGEST_PAUSE,
+            (Family::Swallow, Effort::UntilDeadline) => {
+                chance.earliest -= self.lease / LONGEST_PAUSE + self.lease / OPENINGS;
+            }
             (_, Effort::UntilDeadline) => {}
             (Family::Pending, Effort::NextTick(_)) => chance.latest = self.lease,
             (_, Effort::Retry(_) | Effort::NextTick(_)) => {
@@ -276,6 +279,9 @@ const LONGEST_ATTEMPT: i64 = 3_000_000_000;
 
 /// The lease divided by the longest pause between two attempts of the deadline policies.
 const LONGEST_PAUSE: i64 = 30;
+
+/// The lease divided by how long the opening of a link that lost its bytes is waited for before another begins.
+const OPENINGS: i64 = 60;
 
 /// The library looks at its timers so often.
 const LATE_TIMER: i64 = 5_000_000;
