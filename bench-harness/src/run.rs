@@ -6,6 +6,7 @@ mod load;
 mod stall;
 mod target;
 mod team;
+mod ticker;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -34,6 +34,9 @@ pub struct Round {
     /// Longest time, from just before the fault on, for which a worker process had too much to do to keep its own timers.
     #[serde(default)]
     pub late_ms: f64,
+    /// For how long after the fault the server was busy with what had waited.
+    #[serde(default)]
+    pub busy_ms: f64,
     /// What renewing cost while nothing went wrong.
     pub overhead: Overhead,
     /// A row for each policy.
@@ -191,6 +194,13 @@ impl Round {
                 "a worker ran {:.0} ms late while a fault lasted or after it, longer than the margin of {margin_ms:.0} ms: \
                  repeat the run with fewer locks, with a release build, on a quieter machine, or with a larger scale",
                 self.late_ms
+            ));
+        }
+        if self.busy_ms > margin_ms {
+            return Some(format!(
+                "the server was busy for {:.0} ms with what had waited for the end of the fault, longer than the margin of \
+                 {margin_ms:.0} ms: repeat the run with fewer locks, on a quieter machine, or with a larger scale",
+                self.busy_ms
             ));
         }
         self.fault.flaw()

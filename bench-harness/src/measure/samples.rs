@@ -192,6 +192,7 @@ fn round(fault: FaultRun, index: u64) -> Round {
         lease_ms: 3_000.0,
         stall_ms: 3.0,
         late_ms: 0.0,
+        busy_ms: 0.0,
         overhead,
         policies,
         timelines,

@@ -18,6 +18,8 @@ pub(super) struct RoundFacts<'a> {
     pub(super) spec: &'a FaultSpec,
     pub(super) observed: Observed,
     pub(super) stall: Duration,
+    /// For how long after the fault the server worked off what had waited.
+    pub(super) busy: Duration,
     pub(super) evidence: &'a [Vec<Record>],
     pub(super) work: Vec<Work>,
     pub(super) overlaps: Vec<Overlap>,
@@ -31,6 +33,8 @@ struct LockFacts {
     holder: Work,
     /// The last renewal that was executed before the fault: sent, answered.
     before: (u64, u64),
+    /// When one was sent that the fault caught on its way: nobody knows whether it was executed.
+    caught: Option<u64>,
     /// The last renewal that was executed at all.
     last_sent: u64,
     told: Option<u64>,
@@ -114,8 +118,9 @@ impl RoundFacts<'_> {
     fn prediction(&self, timings: &Timings, lock: &LockFacts) -> (Prediction, Range) {
         let renewal_to_heal = signed(lock.before.0, self.observed.to_ns);
         let (sent, answered) = lock.before;
-        let late = self.late(policy_of(lock.key)) + nanos(self.stall);
-        let uncertainty = late + answered.saturating_sub(sent);
+        let late = self.late(policy_of(lock.key)) + nanos(self.stall) + nanos(self.busy);
+        let caught = lock.caught.map_or(0, |caught| caught.saturating_sub(sent));
+        let uncertainty = late + answered.saturating_sub(sent) + caught;
         let family = self.spec.kind.family();
         let reaction = nanos(self.scenario.workload.reaction.0) as i64;
         (
@@ -203,6 +208,10 @@ impl RoundFacts<'_> {
         let before = executed()
             .filter(|(_, answered)| *answered <= struck)
             .max_by_key(|(sent, _)| *sent)?;
+        let caught = of_key()
+            .filter(|record| record.kind == Kind::RenewalFailed && record.second_clock > self.observed.from_ns)
+            .map(|record| record.clock)
+            .find(|sent| (before.0..self.observed.from_ns).contains(sent));
         let last_sent = executed().map(|(sent, _)| sent).max()?;
         let told = of_key()
             .find(|record| record.kind == Kind::Told)
@@ -213,6 +222,7 @@ impl RoundFacts<'_> {
             key,
             holder,
             before,
+            caught,
             last_sent,
             told,
             taken,
@@ -344,6 +354,44 @@ mod tests {
     }
 
     #[test]
+    fn of_a_renewal_that_the_fault_caught_on_its_way_nobody_knows_whether_it_was_executed() {
+        let scenario = Scenario::read("pause-demo", &["scale=0.1".to_owned()]).unwrap();
+        let record = |kind, clock: u64, second: u64| Record {
+            key: 0,
+            owner: 7,
+            fence: 0,
+            kind,
+            clock: clock * MS,
+            second_clock: second * MS,
+        };
+        let sent_and_failed = |sent, failed| {
+            let holder = vec![
+                record(Kind::Acquired, 9_001, 9_000),
+                record(Kind::RenewalFailed, sent, failed),
+                record(Kind::WorkEnd, 15_000, 0),
+            ];
+            let evidence = [holder];
+            let facts = RoundFacts {
+                scenario: &scenario,
+                spec: &scenario.faults[0],
+                observed: Observed {
+                    from_ns: 10_000 * MS,
+                    to_ns: 11_900 * MS,
+                },
+                stall: Duration::ZERO,
+                busy: Duration::ZERO,
+                work: check::work_of(&evidence[0]),
+                evidence: &evidence,
+                overlaps: Vec::new(),
+            };
+            facts.lock(0, &evidence[0]).unwrap().caught.map(|sent| sent / MS)
+        };
+        assert_eq!(sent_and_failed(9_990, 10_290), Some(9_990));
+        assert_eq!(sent_and_failed(9_690, 9_990), None, "given up before");
+        assert_eq!(sent_and_failed(10_010, 10_310), None, "sent into the fault");
+    }
+
+    #[test]
     fn each_lock_is_predicted_from_its_own_last_renewal() {
         let set = [
             "scale=0.1",
@@ -386,6 +434,7 @@ mod tests {
                 to_ns: 11_900 * MS,
             },
             stall: Duration::ZERO,
+            busy: Duration::ZERO,
             evidence: &evidence,
             overlaps: check::overlaps(work.clone()),
             work,

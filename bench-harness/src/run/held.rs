@@ -15,6 +15,7 @@ use crate::scenario::{FaultSpec, Scenario, Scope, nanos};
 
 use super::facts::{self, RoundFacts};
 use super::team::Team;
+use super::ticker::Ticker;
 use super::{RunError, RunOptions, StallWatch, Target, fault_run, millis, soon, strike};
 
 /// Runs a round for each fault and puts what they measured into the outcome.
@@ -25,6 +26,11 @@ pub(crate) fn run_rounds(
     stalls: &StallWatch,
 ) -> Result<(), RunError> {
     let scenario = outcome.scenario.clone();
+    // Nobody else's server is asked for more than the workload asks.
+    let ticker = match target.own() {
+        Some([server, ..]) => Some(Ticker::start(&server.url(), format!("lockbench:{}:tick", outcome.run))?),
+        _ => None,
+    };
     for (index, spec) in scenario.faults.iter().enumerate() {
         for attempt in 0.. {
             if options.interrupt.is_set() {
@@ -36,6 +42,7 @@ pub(crate) fn run_rounds(
                 index,
                 attempt,
                 target,
+                ticker: ticker.as_ref(),
                 options,
                 run: outcome.run.clone(),
             };
@@ -69,6 +76,7 @@ struct RoundRun<'a> {
     /// How often this round was run before.
     attempt: u32,
     target: &'a Target,
+    ticker: Option<&'a Ticker>,
     options: &'a RunOptions,
     run: String,
 }
@@ -230,6 +238,9 @@ impl RoundRun<'_> {
             spec: self.spec,
             observed,
             stall,
+            busy: self
+                .ticker
+                .map_or(Duration::ZERO, |ticker| ticker.busy_after(observed.to_ns)),
             evidence,
             work,
             overlaps,
@@ -246,6 +257,7 @@ impl RoundRun<'_> {
             lease_ms: millis(self.scenario.lease()),
             stall_ms: millis(stall),
             late_ms: millis(facts.latest()),
+            busy_ms: millis(facts.busy),
             overhead,
             policies: facts.policies(),
             timelines: facts.timelines(if self.options.grid { 1 } else { KEYS_SHOWN }),
