@@ -212,6 +212,7 @@ impl Renewal {
             sent: now,
             until: now.plus(timeout),
             lease: self.timings.lease.min(self.ends.since(now)),
+            waits: self.is_tried_until_the_deadline(),
             failed: false,
         };
         self.next_number += 1;

@@ -18,6 +18,8 @@ pub(crate) struct Batch {
     pub(crate) lease: Duration,
     /// When the last of these attempts is given up.
     pub(crate) until: Moment,
+    /// Whether they wait for a link that is being opened, however often that is begun anew.
+    pub(crate) waits: bool,
 }
 
 /// A script over these holds.

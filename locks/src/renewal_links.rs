@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc};
@@ -22,7 +22,14 @@ use crate::renewal::Answer;
 use crate::renewal_batch::{Batch, Due, answers, renewal_of};
 
 /// Where a link is, or is being opened.
-type Place = Mutex<Option<Link>>;
+#[derive(Default)]
+struct Place {
+    link: Mutex<Option<Link>>,
+    /// How often its opening was begun.
+    begun: AtomicU64,
+    /// Which of these opened it.
+    opened: AtomicU64,
+}
 
 /// What a batch came to: one answer an attempt.
 #[derive(Debug)]
@@ -73,10 +80,10 @@ impl Links {
     /// Opens the link in use ahead of the first renewal.
     pub(crate) fn warm_up(&mut self) {
         // Locked: it is being opened already.
-        let is_open = self.current.place.try_lock().map_or(true, |link| link.is_some());
+        let is_open = self.current.place.link.try_lock().map_or(true, |link| link.is_some());
         if !is_open {
             let (place, address) = (self.current.place.clone(), self.address.clone());
-            tokio::spawn(async move { open(&place, &address, OPEN_LIMIT).await.map(|_| ()) });
+            tokio::spawn(async move { open(&place, &address, OPEN_LIMIT, true).await.map(|_| ()) });
         }
     }
 
@@ -164,7 +171,12 @@ async fn run(
     batch: &Batch,
     minds_slots: &AtomicBool,
 ) -> Result<Vec<Answer>, FailureCause> {
-    let link = open(place, address, batch.lease / OPENINGS).await.map_err(cause)?;
+    let patience = batch.lease / OPENINGS;
+    let Some(link) = open(place, address, patience, batch.waits).await.map_err(cause)? else {
+        // Nobody hears of the loss before its time is out.
+        tokio::time::sleep(batch.until.since(clock::now())).await;
+        return Err(FailureCause::Unanswered);
+    };
     // Given up while the link was being opened.
     if clock::now() > batch.until {
         return Err(FailureCause::Unanswered);
@@ -193,26 +205,46 @@ async fn renew(link: &Link, due: &[Due], lease: Duration) -> Result<Vec<Answer>,
 }
 
 /// The link of a place, opened anew if there is none or it was closed.
-async fn open(place: &Place, address: &Address, patience: Duration) -> Result<Link, CallError> {
-    let mut slot = place.lock().await;
-    if let Some(link) = slot.as_ref().filter(|link| link.is_alive()) {
-        return Ok(link.clone());
-    }
-    let link = tokio::select! {
-        link = Link::open(address, OPEN_LIMIT) => link,
-        link = open_again(address, patience) => link,
-    }?;
-    *slot = Some(link.clone());
-    Ok(link)
+///
+/// Who `waits` takes it whenever it is open. Others share the fate of the opening during which they came, as if they had been sent on
+/// it: what a policy calls an attempt is lost with the bytes that were to carry it. Nothing is what they get.
+async fn open(place: &Place, address: &Address, patience: Duration, waits: bool) -> Result<Option<Link>, CallError> {
+    let mut came = place.begun.load(Ordering::Relaxed);
+    let (mut slot, waited) = match place.link.try_lock() {
+        Ok(slot) => (slot, false),
+        Err(_) => (place.link.lock().await, true),
+    };
+    let link = match slot.as_ref().filter(|link| link.is_alive()) {
+        Some(link) => link.clone(),
+        None => {
+            let first = place.begun.fetch_add(1, Ordering::Relaxed) + 1;
+            if !waited {
+                came = first;
+            }
+            let (number, link) = tokio::select! {
+                link = Link::open(address, OPEN_LIMIT) => (first, link),
+                again = open_again(place, address, patience) => again,
+            };
+            let link = link?;
+            place.opened.store(number, Ordering::Relaxed);
+            slot.insert(link).clone()
+        }
+    };
+    let is_lost = !waits && place.opened.load(Ordering::Relaxed) > came;
+    Ok((!is_lost).then_some(link))
 }
 
 /// Opens a link beside one that is taking its time, and begins again whenever patience ends: when Redis can be reached again, what was
-/// lost before is not waited for.
-async fn open_again(address: &Address, patience: Duration) -> Result<Link, CallError> {
+/// lost before is not waited for. Patience grows to twice what it was, since a server that is frozen keeps every one of them. Tells which
+/// opening it was.
+async fn open_again(place: &Place, address: &Address, mut patience: Duration) -> (u64, Result<Link, CallError>) {
+    let longest = patience * 2;
     loop {
         tokio::time::sleep(patience).await;
+        patience = (patience + patience / 4).min(longest);
+        let number = place.begun.fetch_add(1, Ordering::Relaxed) + 1;
         if let Ok(opened) = timeout(patience, Link::open(address, OPEN_LIMIT)).await {
-            return opened;
+            return (number, opened);
         }
     }
 }
@@ -247,6 +279,8 @@ const OPENINGS: u32 = 60;
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
     use crate::answer::{classify, tests::of};
     use crate::clock::Moment;
@@ -288,6 +322,7 @@ mod tests {
             due: Vec::new(),
             lease,
             until: Moment::NEVER,
+            waits: true,
         });
         link
     }
@@ -327,32 +362,48 @@ mod tests {
         assert_eq!(links.silent.len(), MOST_SILENT);
     }
 
-    #[tokio::test]
-    async fn what_was_given_up_while_a_link_was_being_opened_does_not_leave() {
+    /// What such a batch sends on a link that can only be opened at the second time, and whether it was answered.
+    async fn sent_when_opened_anew(until: Moment, waits: bool) -> (String, Option<bool>) {
         let (listener, mut links, mut outcomes) = silent_server().await;
-        links.pick(LEASE);
+        // Opened anew after a hundred milliseconds.
+        let lease = Duration::from_secs(6);
+        links.pick(lease);
         links.send(Batch {
             due: Vec::new(),
-            lease: LEASE,
-            until: Moment::PAST,
+            lease,
+            until,
+            waits,
         });
+        let (_lost, _) = listener.accept().await.unwrap();
         let (mut connection, _) = listener.accept().await.unwrap();
         let mut heard = [0; 1024];
-        let length = tokio::io::AsyncReadExt::read(&mut connection, &mut heard)
-            .await
-            .unwrap();
+        let length = connection.read(&mut heard).await.unwrap();
         assert!(String::from_utf8_lossy(&heard[..length]).contains("HELLO"));
         let hello = "%1\r\n$5\r\nproto\r\n:3\r\n+OK\r\n+OK\r\n";
-        tokio::io::AsyncWriteExt::write_all(&mut connection, hello.as_bytes())
-            .await
-            .unwrap();
-        let outcome = outcomes.recv().await.unwrap();
-        assert!(!outcome.answered);
-        drop(links);
-        let rest = tokio::io::AsyncReadExt::read(&mut connection, &mut heard)
-            .await
-            .unwrap();
-        assert_eq!(String::from_utf8_lossy(&heard[..rest]), "", "no renewal was sent");
+        connection.write_all(hello.as_bytes()).await.unwrap();
+        let sent = timeout(Duration::from_millis(300), connection.read(&mut heard)).await;
+        let sent = sent.map_or(0, |length| length.unwrap());
+        let outcome = timeout(Duration::from_millis(1), outcomes.recv()).await.ok().flatten();
+        let text = String::from_utf8_lossy(&heard[..sent]).into_owned();
+        (text, outcome.map(|outcome| outcome.answered))
+    }
+
+    #[tokio::test]
+    async fn an_attempt_that_waits_leaves_on_whichever_link_can_be_opened_in_its_time() {
+        let (sent, _) = sent_when_opened_anew(Moment::NEVER, true).await;
+        assert!(sent.contains("EVALSHA"), "{sent:?}");
+        let (sent, answered) = sent_when_opened_anew(Moment::PAST, true).await;
+        assert_eq!((&*sent, answered), ("", Some(false)), "given up meanwhile");
+    }
+
+    #[tokio::test]
+    async fn an_attempt_that_does_not_wait_is_lost_with_the_bytes_that_were_to_open_its_link() {
+        let (sent, answered) = sent_when_opened_anew(Moment::NEVER, false).await;
+        assert_eq!(
+            (&*sent, answered),
+            ("", None),
+            "and nobody hears of it before its time is out"
+        );
     }
 
     #[test]

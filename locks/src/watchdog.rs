@@ -125,7 +125,7 @@ struct Loop {
     timers: BTreeSet<(Moment, HolderId)>,
     links: Links,
     outcomes: mpsc::UnboundedReceiver<Outcome>,
-    outbox: Vec<(Arc<Hold>, Attempt, Duration)>,
+    outbox: Vec<(Arc<Hold>, Attempt)>,
     /// Before that the timers are not looked at again.
     next_look: Moment,
     /// When the holds whose renewal has failed try again, all in one batch.
@@ -297,7 +297,7 @@ impl Loop {
         };
         let hold = entry.hold.clone();
         match action {
-            Action::Send(attempt) => self.outbox.push((hold, attempt, attempt.lease)),
+            Action::Send(attempt) => self.outbox.push((hold, attempt)),
             Action::Trust(until) => hold.trust(until),
             Action::Tell(state) => {
                 let kind = match &state {
@@ -333,41 +333,42 @@ impl Loop {
         }
     }
 
-    /// Sends what is due, in batches of one lease time each.
+    /// Sends what is due, in batches of one kind each.
     fn send(&mut self) {
         if self.outbox.is_empty() {
             return;
         }
         let mut outbox = std::mem::take(&mut self.outbox);
-        outbox.sort_by_key(|(_, _, lease)| *lease);
-        let link = self.links.pick(outbox[0].2);
-        for (hold, ..) in &outbox {
+        let kind = |(_, attempt): &(Arc<Hold>, Attempt)| (attempt.lease, attempt.waits);
+        outbox.sort_by_key(kind);
+        let link = self.links.pick(outbox[0].1.lease);
+        for (hold, _) in &outbox {
             if let Some(entry) = self.entries.get_mut(&hold.holder) {
                 entry.link = link;
             }
         }
-        let same_lease = outbox.chunk_by(|(_, _, one), (_, _, other)| one == other);
-        for same in same_lease {
-            let (mut batch, lease) = (Vec::new(), same[0].2);
-            let last = same.iter().map(|(_, attempt, _)| attempt.until).max();
+        for alike in outbox.chunk_by(|one, other| kind(one) == kind(other)) {
+            let (lease, waits) = kind(&alike[0]);
+            let last = alike.iter().map(|(_, attempt)| attempt.until).max();
             let until = last.unwrap_or(Moment::NEVER);
-            let mut weight = 0;
-            for (hold, attempt, _) in same {
+            let batch_of = |due| Batch {
+                due,
+                lease,
+                until,
+                waits,
+            };
+            let (mut batch, mut weight) = (Vec::new(), 0);
+            for (hold, attempt) in alike {
                 let named = hold.mode.renewal(&hold.holder, hold.leases());
                 let more: usize = named.iter().map(|renewable| 1 + renewable.hold_keys.len()).sum();
                 if !batch.is_empty() && (weight + more > MOST_IN_A_BATCH || self.links.minds_slots()) {
-                    let due = std::mem::take(&mut batch);
-                    self.links.send(Batch { due, lease, until });
+                    self.links.send(batch_of(std::mem::take(&mut batch)));
                     weight = 0;
                 }
                 weight += more;
                 batch.push((hold.holder.clone(), attempt.number, named));
             }
-            self.links.send(Batch {
-                due: batch,
-                lease,
-                until,
-            });
+            self.links.send(batch_of(batch));
         }
     }
 }

@@ -16,6 +16,8 @@ pub(crate) struct Attempt {
     pub(crate) until: Moment,
     /// How long Redis is asked to keep the lock.
     pub(crate) lease: Duration,
+    /// Whether it leaves on whichever link can be opened in its time; if not, it is lost with the bytes that were to open the first.
+    pub(crate) waits: bool,
     /// It was counted as failed; its answer may still come.
     pub(super) failed: bool,
 }
