@@ -15,6 +15,7 @@ use crate::measure::Outcome;
 use crate::measure::metrics::METRICS;
 use crate::peer_driver::PeerDriver;
 use crate::predict::{self, Family};
+use crate::real::REAL_CLIENTS;
 use crate::run::{RunError, RunOptions};
 use crate::scenario::{FaultKind, LockType, POLICIES, RedisMode, SHORTEST_LEASE, Scenario, ScenarioError, Stock, Time};
 use crate::terminal::{self, Progress};
@@ -177,6 +178,7 @@ fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         out: arguments.out.as_deref(),
         allow_faults: arguments.allow_faults,
         grid: false,
+        keep_evidence: true,
         no_tui: arguments.no_tui,
         json: arguments.json.is_some(),
     })
@@ -189,6 +191,7 @@ fn run_policies(arguments: &policies::PoliciesArguments) -> Result<u8, Failure> 
         out: arguments.out.as_deref(),
         allow_faults: false,
         grid: true,
+        keep_evidence: arguments.keep_evidence,
         no_tui: arguments.no_tui,
         json: arguments.json.is_some(),
     })
@@ -201,6 +204,7 @@ struct Order<'a> {
     out: Option<&'a Path>,
     allow_faults: bool,
     grid: bool,
+    keep_evidence: bool,
     no_tui: bool,
     json: bool,
 }
@@ -218,6 +222,7 @@ fn measure(order: Order<'_>) -> Result<u8, Failure> {
         folder: folder.clone(),
         allow_faults: order.allow_faults,
         grid: order.grid,
+        keep_evidence: order.keep_evidence,
         progress: if order.json {
             Progress::silent()
         } else {
@@ -337,7 +342,9 @@ fn list(what: List) -> u8 {
             .collect(),
         List::Policies => POLICIES
             .iter()
-            .map(|(name, what)| ((*name).to_owned(), (*what).to_owned()))
+            .map(|(name, what)| (*name, *what))
+            .chain(REAL_CLIENTS.iter().map(|client| (client.name, client.what)))
+            .map(|(name, what)| (name.to_owned(), what.to_owned()))
             .collect(),
         List::Faults => FaultKind::ALL
             .iter()

@@ -1,6 +1,7 @@
 //! Driver: acquire and release as a worker sees them, whatever lock lies behind.
 
 mod leasehold;
+mod redisson;
 
 use std::fmt;
 use std::future::{Future, pending, ready};
@@ -10,6 +11,7 @@ use std::time::Duration;
 use ::leasehold::LockKind;
 
 pub use self::leasehold::LeaseholdDriver;
+pub use self::redisson::{RedissonDriver, RedissonHold, RedissonOptions};
 
 /// A lock as a worker uses it.
 pub trait Driver: Clone + Send + Sync + 'static {

@@ -25,6 +25,8 @@ pub struct Job {
     pub member: u32,
     /// Its leg of the proxy to each master.
     pub urls: Vec<String>,
+    /// Where the server can be observed without the proxy in between.
+    pub observe: String,
     /// Where it writes its evidence.
     pub evidence: PathBuf,
     /// What all names of locks begin with.

@@ -18,6 +18,7 @@ pub mod peer_driver;
 pub mod policies;
 pub mod predict;
 pub mod proxy;
+pub mod real;
 pub mod report;
 pub mod results;
 mod run;
@@ -35,6 +36,7 @@ pub use run::{RunError, RunOptions};
 pub use scenario::Scenario;
 
 use measure::{Checked, Grid, Machine, Versions};
+use real::RealClient;
 use run::{StallWatch, Target};
 use scenario::Model;
 
@@ -47,6 +49,10 @@ use scenario::Model;
 /// [`RunError`], when there is nothing to measure: a server, a worker or a permission is missing.
 pub fn run(scenario: Scenario, repeat: String, options: &RunOptions) -> Result<Outcome, RunError> {
     let begin_ns = clock::now_ns();
+    for client in scenario.policies().iter().filter_map(|policy| RealClient::of(policy)) {
+        options.progress.line(&format!("making {} ready", client.name));
+        client.prepare()?;
+    }
     let target = Target::open(&scenario)?;
     run::check_allowed(&scenario, &target, options)?;
     let mut outcome = empty(scenario, repeat, Versions::read(target.version()));

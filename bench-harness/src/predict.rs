@@ -78,7 +78,7 @@ impl Timings {
             lost,
             distance,
             band,
-            told_slack: tolerance + self.late_timers(),
+            told_slack: tolerance + self.late,
             told: if lost { self.told(family, renewal_to_heal) } else { None },
         }
     }

@@ -16,6 +16,7 @@ use crate::faults::{self, Fault, FaultError, FaultGuard, Observed, Targets};
 use crate::interrupt::Interrupt;
 use crate::measure::FaultRun;
 use crate::proxy::{Leg, ProxyError};
+use crate::real::RealClientError;
 use crate::scenario::{FaultKind, FaultSpec, Scenario};
 use crate::servers::ServerError;
 use crate::terminal::Progress;
@@ -34,6 +35,8 @@ pub struct RunOptions {
     pub allow_faults: bool,
     /// Whether the rounds make one grid: then a round that says nothing is repeated, and locks are counted, not listed.
     pub grid: bool,
+    /// Whether what workers wrote down stays, also of the rounds of a grid, in which nothing went against the model.
+    pub keep_evidence: bool,
     /// Tells people how it goes.
     pub progress: Progress,
     /// Tells us that people want an end.
@@ -80,6 +83,9 @@ pub enum RunError {
         /// Why.
         source: FaultError,
     },
+    /// A client of another library that was asked for cannot be had here.
+    #[error("{0}")]
+    RealClient(#[from] RealClientError),
     /// A worker process failed.
     #[error("a worker failed: {0}")]
     Worker(String),

@@ -15,9 +15,12 @@ use leasehold::LockKind;
 use tokio::sync::watch;
 
 use crate::clock;
-use crate::driver::{Access, Driver, DriverOptions, LeaseholdDriver, NoLock, RenewalSeen, Watcher};
+use crate::driver::{
+    Access, Driver, DriverOptions, LeaseholdDriver, NoLock, RedissonDriver, RedissonOptions, RenewalSeen, Watcher,
+};
 use crate::evidence::{EvidenceFile, Kind, Record};
 use crate::job::{Job, Note, Order, Role, Tally};
+use crate::real::RealClient;
 use crate::scenario::LockType;
 
 /// Runs the worker until its job is done or its coordinator is gone.
@@ -57,14 +60,39 @@ struct Post {
 }
 
 async fn work_on(job: Job) -> Result<Tally, String> {
-    let (mut orders, finish) = listen();
+    let (orders, finish) = listen();
     let evidence = EvidenceFile::create(&job.evidence)
         .map_err(|error| format!("cannot write evidence to {}: {error}", job.evidence.display()))?;
     let evidence = Arc::new(evidence);
+    let real = match &job.role {
+        Role::Holder { policy, .. } => RealClient::of(policy),
+        Role::Load | Role::Rival { .. } => None,
+    };
+    if let Some(client) = real {
+        let options = RedissonOptions {
+            client,
+            url: job.urls.first().cloned().unwrap_or_default(),
+            observe: job.observe.clone(),
+            lease: job.scenario.lease(),
+            locks: u64::from(job.scenario.workload.keys.count),
+            watcher: watcher(&job, &evidence),
+        };
+        let driver = RedissonDriver::connect(options).await?;
+        return start(job, evidence, (orders, finish)).await?.take(driver).await;
+    }
     let driver = match job.scenario.lock.kind {
         LockType::None => None,
         LockType::Kind(kind) => Some(LeaseholdDriver::connect(&driver_options(kind, &job, &evidence)).await?),
     };
+    let post = start(job, evidence, (orders, finish)).await?;
+    match driver {
+        Some(driver) => post.take(driver).await,
+        None => post.take(NoLock).await,
+    }
+}
+
+/// Says that all is ready, and waits for the order to start.
+async fn start(job: Job, evidence: Arc<EvidenceFile>, (mut orders, finish): Orders) -> Result<Post, String> {
     say(&Note::Ready);
     let start_ns = loop {
         orders
@@ -75,19 +103,18 @@ async fn work_on(job: Job) -> Result<Tally, String> {
             break at_ns;
         }
     };
-    let post = Post {
+    // Ends with the runtime.
+    tokio::spawn(pulse::beat(Arc::clone(&evidence)));
+    Ok(Post {
         job,
         evidence,
         finish,
         start_ns,
-    };
-    // Ends with the runtime.
-    tokio::spawn(pulse::beat(Arc::clone(&post.evidence)));
-    match driver {
-        Some(driver) => post.take(driver).await,
-        None => post.take(NoLock).await,
-    }
+    })
 }
+
+/// The order to start, and whether to finish.
+type Orders = (watch::Receiver<Option<Order>>, watch::Receiver<bool>);
 
 impl Post {
     async fn take<D: Driver>(self, driver: D) -> Result<Tally, String> {
@@ -199,7 +226,7 @@ fn read_job() -> Result<Job, String> {
 }
 
 /// Listens to the coordinator on a thread of its own; ends the process when stdin ends.
-fn listen() -> (watch::Receiver<Option<Order>>, watch::Receiver<bool>) {
+fn listen() -> Orders {
     let (orders, heard) = watch::channel(None);
     let (finish, finished) = watch::channel(false);
     std::thread::spawn(move || {

@@ -1,5 +1,6 @@
 //! `lockbench policies` from the outside: a small grid, its demands, its refusals, its end in the middle.
 
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
 use leasehold_bench::measure::{Cell, Outcome};
@@ -88,6 +89,23 @@ fn flags_that_name_nothing_known_are_refused_with_what_there_is() {
 }
 
 #[test]
+fn a_real_client_without_what_it_needs_is_refused_with_what_to_install() {
+    let folder = Folder::new("policies-no-java");
+    let redis = std::env::var_os("REDIS_SERVER").map_or_else(|| which("redis-server"), PathBuf::from);
+    let output = command(&folder, "--policy redisson@4.3.0")
+        .env("PATH", &folder.path)
+        .env("REDIS_SERVER", redis)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("redisson@4.3.0 needs a JDK") && said.contains("install it"),
+        "{said}"
+    );
+}
+
+#[test]
 fn ctrl_c_in_the_middle_leaves_what_was_measured_and_no_process() {
     let folder = Folder::new("policies-ctrl-c");
     let mut tool = start(
@@ -104,6 +122,14 @@ fn ctrl_c_in_the_middle_leaves_what_was_measured_and_no_process() {
     assert_eq!(cells(&outcome).len(), 1);
     assert!(folder.path.join(results::PAGE).exists());
     eventually(LONG, || started.iter().all(|pid| !is_alive(*pid)));
+}
+
+fn which(program: &str) -> PathBuf {
+    let folders = std::env::var_os("PATH").unwrap();
+    let found = std::env::split_paths(&folders)
+        .map(|folder| folder.join(program))
+        .find(|path| path.exists());
+    found.unwrap()
 }
 
 fn command(folder: &Folder, flags: &str) -> Command {

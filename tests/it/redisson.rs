@@ -4,6 +4,7 @@
 
 mod alternating;
 mod fair;
+mod grid;
 mod killed;
 mod peer;
 mod stage;

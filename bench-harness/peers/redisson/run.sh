@@ -4,8 +4,9 @@
 #   run.sh redis://127.0.0.1:6379   starts it; the first use builds it, which takes a while and needs the network
 #   run.sh --build                  only builds; from then on nothing is downloaded
 #
-# Needs a JDK (17 or newer), Maven and flock. PEER_TARGET=<dir> builds elsewhere than in target/. Several starts at
-# once are safe: one builds, the others wait for it.
+# Needs a JDK (17 or newer), Maven and flock. PEER_TARGET=<dir> builds elsewhere than in target/; REDISSON_VERSION=3.27.0
+# takes another release than the one in pom.xml, and needs a PEER_TARGET of its own. Several starts at once are safe: one
+# builds, the others wait for it.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 target=${PEER_TARGET:-$here/target}
@@ -13,7 +14,9 @@ classpath=$target/classpath.txt
 
 is_built() { [[ -f $classpath && -z $(find "$here/src" "$here/pom.xml" -newer "$classpath" -print -quit) ]]; }
 
-maven() { mvn -q -B -f "$here/pom.xml" -Dpeer.target="$target" "$@" >&2; }
+maven() {
+    mvn -q -B -f "$here/pom.xml" -Dpeer.target="$target" ${REDISSON_VERSION:+-Dredisson.version="$REDISSON_VERSION"} "$@" >&2
+}
 
 mkdir -p "$target"
 (

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use clap::builder::PossibleValuesParser;
 
 use crate::policies::{Choice, Experiment};
+use crate::real::REAL_CLIENTS;
 use crate::scenario::{LockType, POLICIES, Time};
 
 /// What is asked of the experiment.
 #[derive(Debug, clap::Args)]
 pub(super) struct PoliciesArguments {
     /// Only these policies (see `lockbench list policies`).
-    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(POLICIES.map(|(name, _)| name)), env = "LOCKBENCH_POLICY")]
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(names()), env = "LOCKBENCH_POLICY")]
     policy: Vec<String>,
     /// Only these faults: refuse, swallow, pending or delivered, with /all or /holders to strike everybody or only the holders.
     #[arg(long, value_delimiter = ',', env = "LOCKBENCH_FAULT")]
@@ -40,6 +41,9 @@ pub(super) struct PoliciesArguments {
     /// Where to write result.json, report.html and summary.md [default: reports/local/policies].
     #[arg(short, long, env = "LOCKBENCH_OUT")]
     pub(super) out: Option<PathBuf>,
+    /// Leaves what workers wrote down in the folder, some 100 MB of a full grid: `lockbench report --key` shows any lock from it.
+    #[arg(long, env = "LOCKBENCH_KEEP_EVIDENCE")]
+    pub(super) keep_evidence: bool,
     /// Orders the windows.
     #[arg(long, default_value_t = 42, env = "LOCKBENCH_SEED")]
     seed: u64,
@@ -104,6 +108,12 @@ impl PoliciesArguments {
         words.extend(self.unscaled.then(|| "--unscaled".to_owned()));
         words.join(" ")
     }
+}
+
+/// The presets, and the real clients that some of them are named after.
+fn names() -> impl Iterator<Item = &'static str> {
+    let presets = POLICIES.into_iter().map(|(name, _)| name);
+    presets.chain(REAL_CLIENTS.into_iter().map(|client| client.name))
 }
 
 /// Leaves out what was named before.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Family;
+use crate::real::RealClient;
 
 /// How a policy spends its time when renewals fail; all times follow from the lease.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +20,11 @@ pub struct Timings {
     pub effort: Effort,
     /// Whether the holder is told.
     pub tells: bool,
+    /// How late all its timers together may come on a real machine.
+    pub late: i64,
+    /// How much sooner than refused answers a refused connection can cost a lock, for clients that open one anew after longer and longer
+    /// pauses.
+    pub reconnects: i64,
 }
 
 /// Shortest and longest.
@@ -54,10 +60,12 @@ struct Sent {
 }
 
 impl Timings {
-    /// The timings of a preset for a lease, or nothing if there is no preset of that name.
+    /// The timings of a preset for a lease, or nothing if there is no preset of that name. A real client has those of its preset.
     ///
     /// `next-tick` is no preset of the library: one attempt a period without the command retries of `redisson-3.44`.
     pub fn of(policy: &str, lease: Duration) -> Option<Self> {
+        let real = RealClient::of(policy);
+        let policy = real.map_or(policy, |client| client.preset);
         let lease = i64::try_from(lease.as_nanos()).ok()?;
         let period = lease / 3;
         let tenth = lease / 10;
@@ -90,10 +98,20 @@ impl Timings {
             Effort::UntilDeadline => tenth.min(LONGEST_ATTEMPT),
             Effort::Retry(_) | Effort::NextTick(_) => tenth,
         };
+        let pauses = match &effort {
+            Effort::UntilDeadline => 0,
+            Effort::Retry(pauses) | Effort::NextTick(pauses) => pauses.len() as i64,
+        };
         Some(Self {
             lease,
             period: (period - period / 10, period),
             attempt,
+            late: match real {
+                None => LATE_TIMER * (pauses + 1),
+                // Of each pause and each answer waited for.
+                Some(client) => client.tick_ns() * (2 * pauses + 1),
+            },
+            reconnects: real.map_or(0, |client| client.longest_reconnect_ns(lease)),
             margin: margin.max(SHORTEST_MARGIN).min(period),
             effort,
             tells,
@@ -166,18 +184,29 @@ impl Timings {
             }
             (_, Effort::UntilDeadline) => {}
             (Family::Pending, Effort::NextTick(_)) => chance.latest = self.lease,
-            (_, Effort::Retry(_) | Effort::NextTick(_)) => {
-                chance.latest = (chance.latest + self.late_timers()).min(self.lease);
+            // Of what was given up, only what had a connection to leave on is executed in the end.
+            (Family::Delivered, Effort::NextTick(_)) => {
+                chance.earliest = (self.last_send(family).0 + self.attempt).min(self.lease);
             }
+            (_, Effort::Retry(_) | Effort::NextTick(_)) => {
+                chance.latest = (chance.latest + self.late).min(self.lease);
+            }
+        }
+        if family == Family::Refuse {
+            chance.earliest -= self.reconnects;
+        }
+        // Who pauses when the fault ends tries again after the pause, and then the lease must not have ended.
+        if matches!(family, Family::Pending | Family::Delivered) {
+            chance.earliest = chance.earliest.min(self.lease - self.longest_pause());
         }
         chance
     }
 
-    /// How much later than asked a policy comes to its end, since each of its pauses ends a little late.
-    pub(super) fn late_timers(&self) -> i64 {
+    /// The longest pause between two sends; none for those that are tried until a deadline, whose attempts before it are listened to.
+    fn longest_pause(&self) -> i64 {
         match &self.effort {
-            Effort::UntilDeadline => LATE_TIMER,
-            Effort::Retry(pauses) | Effort::NextTick(pauses) => LATE_TIMER * (pauses.len() as i64 + 1),
+            Effort::UntilDeadline => 0,
+            Effort::Retry(pauses) | Effort::NextTick(pauses) => pauses.iter().map(|pause| pause.1).max().unwrap_or(0),
         }
     }
 
@@ -209,7 +238,13 @@ impl Timings {
             return Some((heard, heard));
         }
         let longest_gap = sends.iter().filter_map(|sent| sent.gap).max().unwrap_or(0);
-        let first_answer = renewal_to_heal + if is_answered { 0 } else { longest_gap.max(self.attempt) };
+        // Or the next one, for who was just pausing.
+        let until_answer = if is_answered {
+            self.longest_pause()
+        } else {
+            longest_gap.max(self.attempt)
+        };
+        let first_answer = renewal_to_heal + until_answer;
         Some((
             given_up.0.min(renewal_to_heal.max(self.lease)),
             given_up.1.min(first_answer.max(self.lease)),
@@ -281,7 +316,7 @@ const LONGEST_ATTEMPT: i64 = 3_000_000_000;
 const LONGEST_PAUSE: i64 = 30;
 
 /// The lease divided by how long the opening of a link that lost its bytes is waited for before another begins.
-const OPENINGS: i64 = 60;
+const OPENINGS: i64 = 30;
 
 /// The library looks at its timers so often.
 const LATE_TIMER: i64 = 5_000_000;

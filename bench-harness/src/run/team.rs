@@ -80,6 +80,7 @@ impl Team {
             of,
             member: member as u32,
             urls: legs.iter().map(|leg| target.through(&leg.url())).collect(),
+            observe: target.urls().swap_remove(0),
             evidence: self.folder.join(format!("evidence-{member}.bin")),
             prefix: self.prefix.clone(),
         };

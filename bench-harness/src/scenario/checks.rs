@@ -1,5 +1,6 @@
 //! What a scenario must be to make sense, and where it is wrong if it does not.
 
+use crate::real::RealClient;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -109,9 +110,17 @@ fn lock(scenario: &Scenario) -> Result<(), Wrong> {
         })
     };
     known("lock.policy", &scenario.lock.policy)?;
+    let mut real = false;
     for policy in &scenario.matrix.policies {
-        known("matrix.lock.policy", policy)?;
+        match RealClient::of(policy) {
+            Some(_) => real = true,
+            None => known("matrix.lock.policy", policy)?,
+        }
     }
+    let is_fenced = scenario.lock.kind == LockType::Kind(leasehold::LockKind::Fenced);
+    ensure(!real || is_fenced, "lock.type", || {
+        "a real client takes fenced locks: use type = \"fenced\"".to_owned()
+    })?;
     let held = scenario.workload.model == Model::Held;
     ensure(held || scenario.matrix.policies.is_empty(), "matrix", || {
         "policies run side by side only in the model \"held\": use lock.policy here".to_owned()

@@ -30,10 +30,7 @@ impl Stage {
 
     /// The same with another wait time for the waiters of fair locks, on both sides.
     pub(super) async fn with_fair_wait(fair_wait: Duration) -> Option<Self> {
-        if let Err(reason) = peer::build() {
-            let is_ci = std::env::var_os("CI").is_some_and(|ci| !ci.is_empty());
-            assert!(!is_ci, "tests against Redisson have to run in CI: {reason}");
-            println!("not run against Redisson: {reason}");
+        if peer::is_missing() {
             return None;
         }
         let turn = AT_ONCE.acquire().await.expect("never closed");

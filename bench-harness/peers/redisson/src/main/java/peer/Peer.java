@@ -4,10 +4,12 @@ import org.redisson.Redisson;
 import org.redisson.RedissonMultiLock;
 import org.redisson.RedissonRedLock;
 import org.redisson.api.*;
+import org.redisson.config.BaseConfig;
 import org.redisson.config.Config;
 
 import java.io.*;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.*;
 import java.util.concurrent.*;
 
@@ -39,7 +41,8 @@ public final class Peer {
     private final PrintStream out;
     private final Map<Long, Worker> workers = new ConcurrentHashMap<>();
     private final Map<String, RLock> locks = new ConcurrentHashMap<>();
-    private RedissonClient rc;
+    /** By the name that orders call them by; the one without a name is "". */
+    private final Map<String, RedissonClient> clients = new ConcurrentHashMap<>();
     private String address;
 
     private Peer(PrintStream out, String address) {
@@ -99,8 +102,7 @@ public final class Peer {
             String op = (String) m.get("op");
             switch (op) {
                 case "connect":
-                    connect(m);
-                    done(id, rc.getId());
+                    done(id, connect(m).getId());
                     return;
                 case "open":
                     open(m);
@@ -119,8 +121,8 @@ public final class Peer {
                 }
                 case "exit":
                     done(id, null);
-                    if (Boolean.TRUE.equals(m.get("clean")) && rc != null) {
-                        rc.shutdown(0, 1, TimeUnit.SECONDS);
+                    if (Boolean.TRUE.equals(m.get("clean"))) {
+                        clients.values().forEach(c -> c.shutdown(0, 1, TimeUnit.SECONDS));
                     }
                     Runtime.getRuntime().halt(0);
                     return;
@@ -140,8 +142,9 @@ public final class Peer {
         }
     }
 
-    private void connect(Map<String, Object> m) {
-        if (rc != null) {
+    private RedissonClient connect(Map<String, Object> m) throws ReflectiveOperationException {
+        String name = String.valueOf(m.getOrDefault("client", ""));
+        if (clients.containsKey(name)) {
             throw new IllegalStateException("connected already");
         }
         Config cfg = new Config();
@@ -153,33 +156,73 @@ public final class Peer {
             cfg.setLockWatchdogTimeout((Long) m.get("watchdog_ms"));
         }
         if (m.get("watchdog_batch") != null) {
-            cfg.setLockWatchdogBatchSize(((Long) m.get("watchdog_batch")).intValue());
+            set(cfg, "setLockWatchdogBatchSize", ((Long) m.get("watchdog_batch")).intValue());
         }
         if (m.get("fair_wait_ms") != null) {
-            cfg.setFairLockWaitTimeout((Long) m.get("fair_wait_ms"));
+            set(cfg, "setFairLockWaitTimeout", m.get("fair_wait_ms"));
         }
+        BaseConfig<?> servers;
         if ("cluster".equals(m.get("mode"))) {
-            cfg.useClusterServers().addNodeAddress(address).setMasterConnectionMinimumIdleSize(2)
+            servers = cfg.useClusterServers().addNodeAddress(address).setMasterConnectionMinimumIdleSize(2)
                     .setSlaveConnectionMinimumIdleSize(2).setMasterConnectionPoolSize(32).setSlaveConnectionPoolSize(32);
         } else {
-            cfg.useSingleServer().setAddress(address).setConnectionMinimumIdleSize(2).setConnectionPoolSize(32)
+            servers = cfg.useSingleServer().setAddress(address).setConnectionMinimumIdleSize(2).setConnectionPoolSize(32)
                     .setSubscriptionConnectionPoolSize(16);
         }
-        rc = Redisson.create(cfg);
+        commands(servers, m);
+        RedissonClient c = Redisson.create(cfg);
+        clients.put(name, c);
+        return c;
     }
 
-    private RedissonClient client() {
-        if (rc == null) {
-            connect(Map.of());
+    /** How long a command may take and how often it is sent. The setters of releases differ. */
+    private static void commands(BaseConfig<?> servers, Map<String, Object> m) throws ReflectiveOperationException {
+        if (m.get("timeout_ms") != null) {
+            servers.setTimeout(((Long) m.get("timeout_ms")).intValue());
         }
-        return rc;
+        if (m.get("connect_timeout_ms") != null) {
+            servers.setConnectTimeout(((Long) m.get("connect_timeout_ms")).intValue());
+        }
+        if (m.get("retry_attempts") != null) {
+            servers.setRetryAttempts(((Long) m.get("retry_attempts")).intValue());
+        }
+        if (m.get("retry_interval_ms") != null) {
+            set(servers, "setRetryInterval", ((Long) m.get("retry_interval_ms")).intValue());
+        }
+        if (m.get("retry_base_ms") != null) {
+            set(servers, "setRetryDelay", jitter(m.get("retry_base_ms"), m.get("retry_cap_ms")));
+        }
+        if (m.get("reconnect_base_ms") != null) {
+            set(servers, "setReconnectionDelay", jitter(m.get("reconnect_base_ms"), m.get("reconnect_cap_ms")));
+        }
+    }
+
+    private static Object jitter(Object baseMs, Object capMs) throws ReflectiveOperationException {
+        return Class.forName("org.redisson.config.EqualJitterDelay").getConstructor(Duration.class, Duration.class)
+                .newInstance(Duration.ofMillis((Long) baseMs), Duration.ofMillis((Long) capMs));
+    }
+
+    private static void set(Object on, String setter, Object value) throws ReflectiveOperationException {
+        for (java.lang.reflect.Method method : on.getClass().getMethods()) {
+            if (method.getName().equals(setter) && method.getParameterCount() == 1) {
+                method.invoke(on, value);
+                return;
+            }
+        }
+        throw new NoSuchMethodException(setter + ": this release has none");
+    }
+
+    private RedissonClient client(Map<String, Object> m) throws ReflectiveOperationException {
+        String name = String.valueOf(m.getOrDefault("client", ""));
+        RedissonClient c = clients.get(name);
+        return c != null ? c : connect(Map.of("client", name));
     }
 
     @SuppressWarnings("unchecked")
-    private void open(Map<String, Object> m) {
+    private void open(Map<String, Object> m) throws ReflectiveOperationException {
         String alias = (String) m.get("lock");
         String n = (String) m.get("name");
-        RedissonClient c = client();
+        RedissonClient c = client(m);
         RLock l;
         switch ((String) m.get("kind")) {
             case "reentrant": l = c.getLock(n); break;
