@@ -43,10 +43,7 @@ enum Command {
     /// What each renewal policy must lose, by the design's closed forms: needs no Redis.
     Predict(PredictArguments),
     /// Make the report again, from the result.json in a folder.
-    Report {
-        /// The folder.
-        folder: PathBuf,
-    },
+    Report(ReportArguments),
     /// Print the JSON Schema of result.json.
     Schema,
     /// Be a worker process; started by `run`.
@@ -141,7 +138,7 @@ pub fn main(arguments: Cli) -> ExitCode {
             print!("{}", results::json_schema());
             Ok(exit::GOOD)
         }
-        Command::Report { folder } => report_again(&folder).map_err(Failure::Run),
+        Command::Report(arguments) => report_again(&arguments).map_err(Failure::Run),
         Command::Run(arguments) => run(&arguments),
         Command::Policies(arguments) => run_policies(&arguments),
     };
@@ -149,6 +146,19 @@ pub fn main(arguments: Cli) -> ExitCode {
         eprintln!("lockbench: {failure}");
         failure.code()
     }))
+}
+
+/// What is asked of a report that is made again.
+#[derive(Debug, clap::Args)]
+struct ReportArguments {
+    /// The folder.
+    folder: PathBuf,
+    /// Show single locks of this round of the model `held`, counted from one.
+    #[arg(long, requires = "lock", env = "LOCKBENCH_ROUND")]
+    round: Option<usize>,
+    /// Which ones, by policy and number, like `deadline#17`. Needs the evidence: `policies` keeps it with --keep-evidence, `run` always.
+    #[arg(long, requires = "round", value_delimiter = ',', value_parser = looked_up, env = "LOCKBENCH_LOCK")]
+    lock: Vec<(String, u64)>,
 }
 
 /// Why there is no outcome.
@@ -281,11 +291,27 @@ fn quoted(word: &str) -> String {
     }
 }
 
-fn report_again(folder: &Path) -> Result<u8, RunError> {
+fn report_again(arguments: &ReportArguments) -> Result<u8, RunError> {
+    let folder = &arguments.folder;
     let outcome: Outcome = results::read(folder)?;
-    results::write_pages(&outcome, folder)?;
+    let looked_up = match arguments.round {
+        Some(round) => Some((round, crate::run::look_up(&outcome, folder, round, &arguments.lock)?)),
+        None => None,
+    };
+    results::write_pages(
+        &outcome,
+        looked_up.as_ref().map(|(number, round)| (*number, round)),
+        folder,
+    )?;
     println!("{}", folder.join(results::PAGE).display());
     Ok(exit::GOOD)
+}
+
+fn looked_up(text: &str) -> Result<(String, u64), String> {
+    let lock = text
+        .rsplit_once('#')
+        .and_then(|(policy, number)| Some((policy.to_owned(), number.parse().ok()?)));
+    lock.ok_or_else(|| format!("{text:?} names no lock: write a policy and a number, like deadline#17"))
 }
 
 fn predict(arguments: &PredictArguments) -> u8 {

@@ -5,7 +5,7 @@ mod grid;
 mod page;
 mod summary;
 
-pub use page::page;
+pub use page::{page, page_with};
 pub use summary::markdown;
 
 /// The page could not be made: a mistake in its template.

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use schemars::generate::SchemaSettings;
 
-use crate::measure::Outcome;
-use crate::report::{markdown, page};
+use crate::measure::{Outcome, Round};
+use crate::report::{markdown, page_with};
 use crate::run::RunError;
 
 /// Removes the results of an earlier run from a folder, and nothing else; makes the folder if it is not there.
@@ -40,16 +40,16 @@ pub fn write(outcome: &Outcome, folder: &Path) -> Result<Outcome, RunError> {
     let path = folder.join(RESULT);
     std::fs::write(&path, to_json(outcome)?).map_err(|error| system("write", &path, error))?;
     let written = read(folder)?;
-    write_pages(&written, folder)?;
+    write_pages(&written, None, folder)?;
     Ok(written)
 }
 
-/// Writes `report.html` and `summary.md`.
+/// Writes `report.html`, with locks that were looked up in a round if any were, and `summary.md`.
 ///
 /// # Errors
 /// What the system says.
-pub fn write_pages(outcome: &Outcome, folder: &Path) -> Result<(), RunError> {
-    let html = page(outcome).map_err(|error| RunError::Report(error.to_string()))?;
+pub fn write_pages(outcome: &Outcome, looked_up: Option<(usize, &Round)>, folder: &Path) -> Result<(), RunError> {
+    let html = page_with(outcome, looked_up).map_err(|error| RunError::Report(error.to_string()))?;
     for (name, text) in [(PAGE, html), (SUMMARY, markdown(outcome))] {
         let path = folder.join(name);
         std::fs::write(&path, text).map_err(|error| system("write", &path, error))?;
@@ -133,7 +133,7 @@ mod tests {
             write(&outcome, folder.path()).unwrap();
             let pages = || [PAGE, SUMMARY].map(|name| std::fs::read(folder.path().join(name)).unwrap());
             let first = pages();
-            write_pages(&read(folder.path()).unwrap(), folder.path()).unwrap();
+            write_pages(&read(folder.path()).unwrap(), None, folder.path()).unwrap();
             assert_eq!(first, pages());
         }
     }

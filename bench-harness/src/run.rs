@@ -3,6 +3,7 @@
 mod facts;
 mod held;
 mod load;
+mod look_up;
 mod stall;
 mod target;
 mod team;
@@ -23,6 +24,7 @@ use crate::terminal::Progress;
 
 pub(crate) use held::run_rounds;
 pub(crate) use load::run_load;
+pub(crate) use look_up::look_up;
 pub(crate) use stall::StallWatch;
 pub(crate) use target::Target;
 
@@ -100,6 +102,9 @@ pub enum RunError {
     /// The outcome cannot be shown.
     #[error("the report cannot be made: {0}")]
     Report(String),
+    /// A lock cannot be shown that was asked for.
+    #[error("{0}")]
+    NoSuchLock(String),
     /// Ended by Ctrl-C before there was anything to report.
     #[error("interrupted before anything was measured")]
     Interrupted,
@@ -209,6 +214,7 @@ fn fault_run(scenario: &Scenario, spec: &FaultSpec, observed: Observed, origin_n
         asked_ms: millis(scenario.scaled(spec.length)),
         from_ms: millis_between(origin_ns, observed.from_ns),
         observed_ms: millis(observed.duration()),
+        struck_ns: observed.from_ns,
     }
 }
 

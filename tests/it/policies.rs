@@ -15,7 +15,7 @@ fn two_policies_in_two_faults_come_out_as_the_model_says() {
     let run = || {
         let output = policies(
             &folder,
-            "--policy naive-cancel,deadline --fault refuse/holders,swallow/holders --pause 15s --locks 20",
+            "--policy naive-cancel,deadline --fault refuse/holders,swallow/holders --pause 15s --locks 20 --keep-evidence",
         );
         let outcome = results::read(&folder.path).unwrap();
         let unsafe_ones = cells(&outcome).iter().filter(|cell| cell.policy == "deadline");
@@ -66,6 +66,31 @@ fn two_policies_in_two_faults_come_out_as_the_model_says() {
         "again: lockbench policies --policy naive-cancel,deadline",
     ] {
         assert!(table.contains(said), "no {said:?} in {table}");
+    }
+    let look_up = |round: &str, lock: &str| {
+        let report = Command::new(lockbench::program())
+            .arg("report")
+            .arg(&folder.path)
+            .args(["--round", round, "--lock", lock])
+            .output()
+            .unwrap();
+        (report.status.code(), String::from_utf8(report.stderr).unwrap())
+    };
+    assert_eq!(look_up("2", "naive-cancel#7,deadline#7"), (Some(0), String::new()));
+    let page = std::fs::read_to_string(folder.path.join(results::PAGE)).unwrap();
+    let shown = page.split("looked up in round 2").nth(1).expect("a part of its own");
+    let shown = shown.split("Lost locks").next().unwrap();
+    assert!(
+        shown.contains("naive-cancel #7") && shown.contains("deadline #7"),
+        "{shown}"
+    );
+    for (round, lock, tip) in [
+        ("3", "deadline#7", "the result has 2"),
+        ("1", "hope#7", "there are naive-cancel, deadline"),
+        ("1", "deadline#20", "held no lock 20"),
+    ] {
+        let (code, said) = look_up(round, lock);
+        assert!(code == Some(3) && said.contains(tip), "{round} {lock}: {said}");
     }
 }
 

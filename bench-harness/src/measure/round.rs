@@ -19,6 +19,9 @@ pub struct FaultRun {
     pub from_ms: f64,
     /// How long it lasted, as observed.
     pub observed_ms: f64,
+    /// When it began, on the boot-time clock that evidence is stamped with.
+    #[serde(default)]
+    pub struck_ns: u64,
 }
 
 /// One fault, and what became of the locks that were held when it struck.

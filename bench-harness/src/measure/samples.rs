@@ -77,6 +77,7 @@ pub(crate) fn load_outcome() -> Outcome {
         asked_ms: 2_000.0,
         from_ms: 14_000.0,
         observed_ms: 2_040.0,
+        struck_ns: 0,
     }];
     outcome
 }
@@ -100,6 +101,7 @@ pub(crate) fn held_outcome() -> Outcome {
             asked_ms,
             from_ms: 6_500.0,
             observed_ms: asked_ms + 20.0,
+            struck_ns: 0,
         };
         outcome.faults.push(fault.clone());
         outcome.rounds.push(round(fault, index as u64));

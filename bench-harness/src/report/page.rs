@@ -5,13 +5,21 @@ use minijinja::{Environment, Value, context};
 
 use super::{ReportError, chart, grid, summary};
 use crate::measure::words::{longest, number, told, told_by_model};
-use crate::measure::{Latency, Load, Outcome, PolicyRow, Round, Severity};
+use crate::measure::{Latency, Load, Outcome, PolicyRow, Round, Severity, Timeline};
 
 /// The report as one HTML file that loads nothing from anywhere.
 ///
 /// # Errors
 /// [`ReportError`], which would be a mistake in the template.
 pub fn page(outcome: &Outcome) -> Result<String, ReportError> {
+    page_with(outcome, None)
+}
+
+/// The same, with the timelines of locks that were looked up in one round.
+///
+/// # Errors
+/// As [`page`].
+pub fn page_with(outcome: &Outcome, looked_up: Option<(usize, &Round)>) -> Result<String, ReportError> {
     let mut environment = Environment::new();
     environment.add_template("page.html", include_str!("page.html"))?;
     let scenario = toml::to_string(&outcome.scenario).unwrap_or_else(|error| error.to_string());
@@ -29,6 +37,13 @@ pub fn page(outcome: &Outcome) -> Result<String, ReportError> {
                 Some(_) => Vec::new(),
                 None => outcome.rounds.iter().map(round_view).collect(),
             },
+            looked_up => looked_up.map(|(number, round)| context! {
+                number,
+                fault => round.fault.kind.name(),
+                scope => round.fault.scope.name(),
+                ownership => chart::ownership(round),
+                timelines => round.timelines.iter().map(timeline_view).collect::<Vec<_>>(),
+            }),
             thresholds => outcome.thresholds.iter().map(|threshold| context! {
                 metric => threshold.metric.clone(),
                 limit => threshold.limit.clone(),
@@ -89,6 +104,19 @@ fn load_view(load: &Load, outcome: &Outcome) -> Value {
     }
 }
 
+fn timeline_view(lane: &Timeline) -> Value {
+    let seconds = |ms: f64| format!("{:.2} s", ms / 1e3);
+    context! {
+        policy => lane.policy.clone(),
+        key => lane.key % 1_000_000,
+        server => seconds(lane.server.1),
+        told => lane.told.map_or("–".to_owned(), seconds),
+        holder => seconds(lane.holder.1),
+        rival => lane.rivals.first().map_or("–".to_owned(), |rival| seconds(rival.0)),
+        overlap => lane.overlaps.first().map_or("–".to_owned(), |overlap| seconds(overlap.1 - overlap.0)),
+    }
+}
+
 fn round_view(round: &Round) -> Value {
     let seconds = |ms: f64| format!("{:.2} s", ms / 1e3);
     context! {
@@ -101,15 +129,7 @@ fn round_view(round: &Round) -> Value {
         rows => round.policies.iter().map(policy_view).collect::<Vec<_>>(),
         ownership => chart::ownership(round),
         fates => chart::fates(round),
-        timelines => round.timelines.iter().map(|lane| context! {
-            policy => lane.policy.clone(),
-            key => lane.key % 1_000_000,
-            server => seconds(lane.server.1),
-            told => lane.told.map_or("–".to_owned(), seconds),
-            holder => seconds(lane.holder.1),
-            rival => lane.rivals.first().map_or("–".to_owned(), |rival| seconds(rival.0)),
-            overlap => lane.overlaps.first().map_or("–".to_owned(), |overlap| seconds(overlap.1 - overlap.0)),
-        }).collect::<Vec<_>>(),
+        timelines => round.timelines.iter().map(timeline_view).collect::<Vec<_>>(),
         commands => format!("{:.2}", round.overhead.commands),
         bytes => round.overhead.bytes.map_or("–".to_owned(), |bytes| format!("{bytes:.0}")),
         server_us => format!("{:.0}", round.overhead.server_us),

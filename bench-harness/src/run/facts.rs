@@ -65,6 +65,12 @@ impl RoundFacts<'_> {
         timelines
     }
 
+    /// The same for one lock of the policy at that index, if it was held when the fault struck.
+    pub(super) fn timeline_of(&self, index: usize, policy: &str, key: u64) -> Option<Timeline> {
+        let lock = self.lock(key, self.evidence.get(index)?)?;
+        Some(self.timeline(policy, &lock))
+    }
+
     fn row(&self, index: usize, policy: &str) -> PolicyRow {
         let mut locks = Vec::new();
         let mut row = PolicyRow {

@@ -33,7 +33,7 @@ pub(super) fn table(grid: &Grid, scale: f64, lease_ms: f64, paint: &Paint) -> St
         // Writing into a string cannot fail.
         let _ = write!(
             text,
-            "\n {}, {} s{}, {:.2} leases\n {:<14}{:>6}{:>6}{:>7}{:>13}{:>9}{:>18}{:>18}{:>9}{:>9}{:>9}{:>9}{:>9}{:>7}\n",
+            "\n {}, {} s{}, {:.2} leases\n {:<16}{:>6}{:>6}{:>7}{:>13}{:>9}{:>18}{:>18}{:>9}{:>9}{:>9}{:>9}{:>9}{:>7}\n",
             first.fault(),
             number(first.length_s),
             if scale == 1.0 {
@@ -89,7 +89,7 @@ fn row(cell: &Cell, paint: &Paint) -> String {
     let wrong = format!("{:>7}", cell.mismatches);
     let wrong = if cell.mismatches == 0 { wrong } else { paint.bad(&wrong) };
     format!(
-        " {:<14}{:>6}{:>6}{:>7}{expected:>13}{:>9}{:>18}{:>18}{overlaps}{model:>9}{:>9}{:>9}{:>9}{wrong}",
+        " {:<16}{:>6}{:>6}{:>7}{expected:>13}{:>9}{:>18}{:>18}{overlaps}{model:>9}{:>9}{:>9}{:>9}{wrong}",
         cell.policy,
         cell.held,
         cell.lost,

@@ -6,8 +6,11 @@ use super::{Axis, Ink, Shade, WIDE, draw, lanes_beside_names, legend, text};
 use crate::measure::{Cell, Grid, Told};
 
 /// A lane for each policy and fault in which somebody was told; a bar from the first to the last notice for each length.
-pub(in crate::report) fn notice(grid: &Grid) -> String {
+pub(in crate::report) fn notice(grid: &Grid) -> Option<String> {
     let lanes = lanes(grid);
+    if lanes.is_empty() {
+        return None;
+    }
     let times = |told: fn(&Told) -> f64| {
         let all = lanes.iter().flat_map(|(_, cells)| cells.iter());
         all.flat_map(|cell| [&cell.told, &cell.predicted_told])
@@ -19,7 +22,7 @@ pub(in crate::report) fn notice(grid: &Grid) -> String {
     let last = times(|told| told.max_ms).into_iter().fold(100.0, f64::max);
     let (left, right) = (first * 1.05 / 1e3, last * 1.05 / 1e3);
     let height = 66 + lanes.len().max(1) as u32 * LANE;
-    draw("When holders were told of a loss", (WIDE, height), |area| {
+    Some(draw("When holders were told of a loss", (WIDE, height), |area| {
         let too_late = Shade {
             from: 0.0,
             to: right,
@@ -68,7 +71,7 @@ pub(in crate::report) fn notice(grid: &Grid) -> String {
             legend(area, index, name, ink)?;
         }
         Ok(())
-    })
+    }))
 }
 
 /// The cells in which somebody was told, by policy and fault.
