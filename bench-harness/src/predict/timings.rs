@@ -176,7 +176,7 @@ impl Timings {
     /// leave as much as the longest pause earlier, and earlier still where what opens the connection was swallowed too. Each pause ends a little late. And what a tick has given up may still be executed
     /// when a pause of the server ends: the next tick finds it.
     pub fn last_chance_on_the_wire(&self, family: Family) -> LastChance {
-        let mut chance = self.last_chance(family);
+        let mut chance = self.with_late_timers().last_chance(family);
         match (family, &self.effort) {
             (Family::Refuse, Effort::UntilDeadline) => chance.earliest -= self.lease / LONGEST_PAUSE,
             (Family::Swallow, Effort::UntilDeadline) => {
@@ -188,9 +188,7 @@ impl Timings {
             (Family::Delivered, Effort::NextTick(_)) => {
                 chance.earliest = (self.last_send(family).0 + self.attempt).min(self.lease);
             }
-            (_, Effort::Retry(_) | Effort::NextTick(_)) => {
-                chance.latest = (chance.latest + self.late).min(self.lease);
-            }
+            (_, Effort::Retry(_) | Effort::NextTick(_)) => {}
         }
         if family == Family::Refuse {
             chance.earliest -= self.reconnects;
@@ -200,6 +198,19 @@ impl Timings {
             chance.earliest = chance.earliest.min(self.lease - self.longest_pause());
         }
         chance
+    }
+
+    /// The same with every period and every pause as late as it may come.
+    fn with_late_timers(&self) -> Self {
+        let mut timings = self.clone();
+        if let Effort::Retry(pauses) | Effort::NextTick(pauses) = &mut timings.effort {
+            let each = self.late / (pauses.len() as i64 + 1);
+            timings.period.1 += each;
+            for pause in pauses {
+                pause.1 += each;
+            }
+        }
+        timings
     }
 
     /// The longest pause between two sends; none for those that are tried until a deadline, whose attempts before it are listened to.
@@ -245,10 +256,12 @@ impl Timings {
             longest_gap.max(self.attempt)
         };
         let first_answer = renewal_to_heal + until_answer;
-        Some((
-            given_up.0.min(renewal_to_heal.max(self.lease)),
-            given_up.1.min(first_answer.max(self.lease)),
-        ))
+        // What was swallowed broke its connection: that shows when the fault ends, before the attempt's time is out.
+        let soonest = match family {
+            Family::Swallow => renewal_to_heal,
+            _ => renewal_to_heal.max(self.lease),
+        };
+        Some((given_up.0.min(soonest), given_up.1.min(first_answer.max(self.lease))))
     }
 
     /// How long before the deadline the last attempt of a deadline policy leaves.

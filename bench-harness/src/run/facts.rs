@@ -8,7 +8,7 @@ use crate::faults::Observed;
 use crate::job::{first_key, policy_of};
 use crate::measure::{Fencing, LockRow, Overlaps, PolicyRow, Timeline, Told, Turns, Wrong};
 use crate::predict::{Prediction, Range, Timings};
-use crate::scenario::{FaultSpec, Scenario, nanos};
+use crate::scenario::{FaultKind, FaultSpec, Scenario, nanos};
 
 use super::millis_between;
 
@@ -126,13 +126,23 @@ impl RoundFacts<'_> {
         let (sent, answered) = lock.before;
         let late = self.late(policy_of(lock.key)) + nanos(self.stall) + nanos(self.busy);
         let caught = lock.caught.map_or(0, |caught| caught.saturating_sub(sent));
-        let uncertainty = late + answered.saturating_sub(sent) + caught;
+        let uncertainty = late + answered.saturating_sub(sent) + caught + self.end_not_seen();
         let family = self.spec.kind.family();
         let reaction = nanos(self.scenario.workload.reaction.0) as i64;
         (
             timings.predict(family, renewal_to_heal, uncertainty as i64),
             timings.overlap(family, self.spec.scope, renewal_to_heal, reaction),
         )
+    }
+
+    /// How much sooner than observed the fault may have ended. A pause ends by itself, and who watches for it is answered when its turn
+    /// comes.
+    fn end_not_seen(&self) -> u64 {
+        if self.spec.kind != FaultKind::PauseWrite {
+            return 0;
+        }
+        let asked = self.scenario.scaled(self.spec.length);
+        nanos(self.observed.duration().saturating_sub(asked))
     }
 
     fn lock_row(&self, timings: &Timings, lock: &LockFacts, prediction: &Prediction, overlap: Range) -> LockRow {
