@@ -83,7 +83,7 @@ impl Links {
         let is_open = self.current.place.link.try_lock().map_or(true, |link| link.is_some());
         if !is_open {
             let (place, address) = (self.current.place.clone(), self.address.clone());
-            tokio::spawn(async move { open(&place, &address, OPEN_LIMIT, true).await.map(|_| ()) });
+            tokio::spawn(async move { open(&place, &address, Patience::WARM_UP, true).await.map(|_| ()) });
         }
     }
 
@@ -171,7 +171,10 @@ async fn run(
     batch: &Batch,
     minds_slots: &AtomicBool,
 ) -> Result<Vec<Answer>, FailureCause> {
-    let patience = batch.lease / OPENINGS;
+    let patience = Patience {
+        again: batch.lease / OPENINGS,
+        most: batch.lease,
+    };
     let Some(link) = open(place, address, patience, batch.waits).await.map_err(cause)? else {
         // Nobody hears of the loss before its time is out.
         tokio::time::sleep(batch.until.since(clock::now())).await;
@@ -204,11 +207,27 @@ async fn renew(link: &Link, due: &[Due], lease: Duration) -> Result<Vec<Answer>,
     answers(reply, due.iter().map(|(.., named)| named.len())).ok_or(unreadable)
 }
 
+/// How long the opening of a link is waited for.
+#[derive(Clone, Copy)]
+struct Patience {
+    /// Before another is begun beside it.
+    again: Duration,
+    /// Before it has failed. Not sooner than any attempt that waits for it: it would fail with it, before its time is out.
+    most: Duration,
+}
+
+impl Patience {
+    const WARM_UP: Self = Self {
+        again: OPEN_LIMIT,
+        most: OPEN_LIMIT,
+    };
+}
+
 /// The link of a place, opened anew if there is none or it was closed.
 ///
 /// Who `waits` takes it whenever it is open. Others share the fate of the opening during which they came, as if they had been sent on
 /// it: what a policy calls an attempt is lost with the bytes that were to carry it. Nothing is what they get.
-async fn open(place: &Place, address: &Address, patience: Duration, waits: bool) -> Result<Option<Link>, CallError> {
+async fn open(place: &Place, address: &Address, patience: Patience, waits: bool) -> Result<Option<Link>, CallError> {
     let mut came = place.begun.load(Ordering::Relaxed);
     let (mut slot, waited) = match place.link.try_lock() {
         Ok(slot) => (slot, false),
@@ -221,15 +240,15 @@ async fn open(place: &Place, address: &Address, patience: Duration, waits: bool)
             if !waited {
                 came = first;
             }
-            let mut slow = std::pin::pin!(Link::open(address, OPEN_LIMIT));
+            let mut slow = std::pin::pin!(Link::open(address, patience.most));
             let (mut number, link) = tokio::select! {
                 link = &mut slow => (first, link),
-                again = open_again(place, address, patience) => again,
+                again = open_again(place, address, patience.again) => again,
             };
             let link = link?;
             if !waits && number > first {
                 // If the first comes through as well, nothing was lost: it was only kept back.
-                let came_through = timeout(patience / 5, slow).await;
+                let came_through = timeout(patience.again / 5, slow).await;
                 number = if matches!(came_through, Ok(Ok(_))) {
                     first
                 } else {
@@ -253,7 +272,7 @@ async fn open_again(place: &Place, address: &Address, mut patience: Duration) ->
         tokio::time::sleep(patience).await;
         patience = (patience + patience / 4).min(longest);
         let number = place.begun.fetch_add(1, Ordering::Relaxed) + 1;
-        if let Ok(opened) = timeout(patience, Link::open(address, OPEN_LIMIT)).await {
+        if let Ok(opened) = timeout(patience, Link::open(address, patience)).await {
             return (number, opened);
         }
     }
@@ -275,7 +294,7 @@ fn cause(error: CallError) -> FailureCause {
     }
 }
 
-/// How long opening a link may take. An attempt's own time limit ends earlier; this one only frees the place.
+/// How long opening a link may take while nobody needs it yet.
 const OPEN_LIMIT: Duration = Duration::from_secs(3);
 
 /// The lease divided by how long a link may be silent before a new one takes its place.
