@@ -272,7 +272,8 @@ async fn open_again(place: &Place, address: &Address, mut patience: Duration) ->
         tokio::time::sleep(patience).await;
         patience = (patience + patience / 4).min(longest);
         let number = place.begun.fetch_add(1, Ordering::Relaxed) + 1;
-        if let Ok(opened) = timeout(patience, Link::open(address, patience)).await {
+        // Its own limit lies behind the patience, or its end would pass for a refusal.
+        if let Ok(opened) = timeout(patience, Link::open(address, patience * 2)).await {
             return (number, opened);
         }
     }
@@ -365,6 +366,15 @@ mod tests {
             links.suspect(link);
         }
         assert!(outcomes.try_recv().is_err(), "all are waited for");
+    }
+
+    #[tokio::test]
+    async fn no_attempt_fails_with_an_opening_that_is_begun_anew() {
+        let (_listener, mut links, mut outcomes) = silent_server().await;
+        // Begun anew after 50 ms, 112 ms and so on.
+        ask(&mut links, Duration::from_secs(3));
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert!(outcomes.try_recv().is_err(), "its time is not out");
     }
 
     #[tokio::test]
