@@ -5,6 +5,7 @@
 //! correctly, two intervals on one clock cannot intersect, however slow the network. Every overlap is real.
 
 mod fencing;
+mod hand_over;
 #[cfg(test)]
 mod planted;
 mod turns;
@@ -12,6 +13,7 @@ mod turns;
 use std::collections::BTreeMap;
 
 pub use fencing::{Stale, disorder, stale};
+pub use hand_over::hand_overs;
 pub use turns::{Turn, turns};
 
 use crate::evidence::{Kind, Record};

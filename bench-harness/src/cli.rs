@@ -1,5 +1,6 @@
 //! The command line: arguments to a scenario, a run and an exit code.
 
+mod capacity;
 mod policies;
 
 use std::io::IsTerminal;
@@ -42,6 +43,8 @@ enum Command {
     },
     /// What each renewal policy must lose, by the design's closed forms: needs no Redis.
     Predict(PredictArguments),
+    /// How much a workload bears: the highest rate that keeps a promise, what limits it, and what a sale would do. Some minutes.
+    Capacity(capacity::CapacityArguments),
     /// Make the report again, from the result.json in a folder.
     Report(ReportArguments),
     /// Print the JSON Schema of result.json.
@@ -141,6 +144,7 @@ pub fn main(arguments: Cli) -> ExitCode {
         Command::Report(arguments) => report_again(&arguments).map_err(Failure::Run),
         Command::Run(arguments) => run(&arguments),
         Command::Policies(arguments) => run_policies(&arguments),
+        Command::Capacity(arguments) => run_capacity(&arguments),
     };
     ExitCode::from(code.unwrap_or_else(|failure| {
         eprintln!("lockbench: {failure}");
@@ -205,6 +209,40 @@ fn run_policies(arguments: &policies::PoliciesArguments) -> Result<u8, Failure> 
         no_tui: arguments.no_tui,
         json: arguments.json.is_some(),
     })
+}
+
+fn run_capacity(arguments: &capacity::CapacityArguments) -> Result<u8, Failure> {
+    let question = arguments.question()?;
+    let folder = match &arguments.out {
+        Some(folder) => folder.clone(),
+        None => Path::new("reports/local").join(format!("capacity-{}", question.scenario.name)),
+    };
+    let interrupt = Interrupt::listen().map_err(|source| RunError::System {
+        what: "listen for Ctrl-C".to_owned(),
+        source,
+    })?;
+    let options = RunOptions {
+        folder: folder.clone(),
+        allow_faults: false,
+        grid: false,
+        keep_evidence: false,
+        progress: if arguments.json.is_some() {
+            Progress::silent()
+        } else {
+            Progress::new(arguments.no_tui)
+        },
+        interrupt,
+    };
+    let answer = crate::capacity::find(&question, &options)?;
+    let text = crate::capacity::text(&answer);
+    let json = results::write_answer(&answer, &text, &folder)?;
+    if arguments.json.is_some() {
+        println!("{json}");
+    } else {
+        print!("{text}");
+        println!(" answer: {}", folder.join(results::ANSWER).display());
+    }
+    Ok(answer.exit)
 }
 
 /// What is run, and how its outcome is told.

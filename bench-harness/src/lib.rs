@@ -4,6 +4,7 @@
 //! run it and write down what they did; the [`check`]er reads what they wrote; all ends in an [`Outcome`],
 //! from which alone the [`report`] is made. The [`results`] lie in one folder.
 
+pub mod capacity;
 pub mod check;
 pub mod cli;
 pub mod clock;

@@ -82,6 +82,12 @@ pub struct Load {
     pub hold: Latency,
     /// How late the generator started requests.
     pub generator_lag: Latency,
+    /// From the end of work to the lock, for the next one that waited for it.
+    #[serde(default)]
+    pub hand_over: Latency,
+    /// How much of one core the server under test was busy.
+    #[serde(default)]
+    pub redis_cpu: Option<f64>,
     /// One entry for each second.
     pub series: Vec<Second>,
     /// Requests that got their lock.

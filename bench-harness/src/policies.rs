@@ -162,6 +162,7 @@ impl Experiment {
                 keys: Keys {
                     count: self.locks,
                     dist: KeyDist::Uniform,
+                    s: None,
                 },
                 hold: Length {
                     kind: LengthKind::Fixed,

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use schemars::generate::SchemaSettings;
 
+use crate::capacity::Capacity;
 use crate::measure::{Outcome, Round};
 use crate::report::{markdown, page_with};
 use crate::run::RunError;
@@ -18,7 +19,7 @@ pub fn clear(folder: &Path) -> Result<(), RunError> {
     for entry in std::fs::read_dir(folder).map_err(say)?.flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        let is_file = [RESULT, PAGE, SUMMARY].contains(&name.as_ref()) || is_evidence(&name);
+        let is_file = [RESULT, PAGE, SUMMARY, ANSWER].contains(&name.as_ref()) || is_evidence(&name);
         if is_file {
             std::fs::remove_file(entry.path()).map_err(say)?;
         } else if name.starts_with("round-") && entry.path().is_dir() {
@@ -55,6 +56,22 @@ pub fn write_pages(outcome: &Outcome, looked_up: Option<(usize, &Round)>, folder
         std::fs::write(&path, text).map_err(|error| system("write", &path, error))?;
     }
     Ok(())
+}
+
+/// Writes `capacity.json`, and its text as `summary.md`; gives back what it wrote.
+///
+/// # Errors
+/// What the system says.
+pub fn write_answer(answer: &Capacity, text: &str, folder: &Path) -> Result<String, RunError> {
+    let json = serde_json::to_string_pretty(answer)
+        .map(|text| text + "\n")
+        .map_err(|error| RunError::Report(format!("the answer is no JSON: {error}")))?;
+    let summary = format!("```text\n{text}```\n");
+    for (name, text) in [(ANSWER, &json), (SUMMARY, &summary)] {
+        let path = folder.join(name);
+        std::fs::write(&path, text).map_err(|error| system("write", &path, error))?;
+    }
+    Ok(json)
 }
 
 /// Reads the `result.json` of a folder.
@@ -115,6 +132,9 @@ pub const PAGE: &str = "report.html";
 
 /// The outcome; all else is made from it.
 pub const RESULT: &str = "result.json";
+
+/// The answer to a question of capacity, as data.
+pub const ANSWER: &str = "capacity.json";
 
 /// The summary for a pull request.
 pub const SUMMARY: &str = "summary.md";

@@ -1,9 +1,12 @@
 //! Workload: which lock is wanted when and for how long; all drawn from the seed, before anything runs.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use fastrand::Rng;
 
 use crate::driver::Access;
-use crate::scenario::{KeyDist, Keys, Length, LengthKind, Scenario, nanos};
+use crate::scenario::{ArrivalKind, KeyDist, Keys, Length, LengthKind, Scenario, nanos};
 
 /// One request: a lock, and how long it is worked under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +35,8 @@ pub struct Arrival {
 pub struct Requests {
     rng: Rng,
     keys: Keys,
+    /// For zipf: the share of all requests that wants this key or one before.
+    up_to: Arc<[f64]>,
     hold: Length,
     think: Option<Length>,
     read_ratio: Option<f64>,
@@ -43,6 +48,7 @@ impl Requests {
         Self {
             rng: Rng::with_seed(stream(scenario.seed, u64::from(client) + 1)),
             keys: scenario.workload.keys,
+            up_to: up_to(scenario.workload.keys),
             hold: scenario.workload.hold,
             think: scenario.workload.think,
             read_ratio: scenario.workload.read_ratio,
@@ -57,6 +63,11 @@ impl Iterator for Requests {
         let key = match self.keys.dist {
             KeyDist::Single => 0,
             KeyDist::Uniform => self.rng.u64(0..u64::from(self.keys.count)),
+            KeyDist::Zipf => {
+                let drawn = self.rng.f64();
+                let key = self.up_to.partition_point(|share| *share <= drawn);
+                key.min(self.up_to.len().saturating_sub(1)) as u64
+            }
         };
         let hold_ns = draw(&mut self.rng, self.hold);
         let think_ns = self.think.map_or(0, |think| draw(&mut self.rng, think));
@@ -83,27 +94,65 @@ pub fn arrivals(scenario: &Scenario) -> Vec<Arrival> {
     let mut stages: Vec<_> = scenario
         .stages
         .iter()
-        .map(|stage| (warm_up + nanos(scenario.scaled(stage.at)), stage.arrival.rate.0))
+        .map(|stage| (warm_up + nanos(scenario.scaled(stage.at)), stage.arrival))
         .collect();
     stages.sort_by_key(|stage| stage.0);
-    stages.insert(0, (0, first.rate.0));
+    stages.insert(0, (0, first));
 
     let mut requests = Requests::of_client(scenario, ARRIVALS);
+    let mut gaps = Rng::with_seed(stream(scenario.seed, GAPS));
     let mut arrivals = Vec::new();
-    for (index, &(from, rate)) in stages.iter().enumerate() {
+    for (index, &(from, arrival)) in stages.iter().enumerate() {
         let until = stages.get(index + 1).map_or(end, |next| next.0.min(end));
-        let gap = 1e9 / rate;
-        for step in 0.. {
-            let at_ns = from + (f64::from(step) * gap) as u64;
+        let gap = 1e9 / arrival.rate.0;
+        let mut after = match arrival.kind {
+            ArrivalKind::Constant => 0.0,
+            ArrivalKind::Poisson => exponential(&mut gaps, gap),
+        };
+        for step in 1.. {
+            let at_ns = from + after as u64;
             if at_ns >= until {
                 break;
             }
             // The stream of requests never ends.
             let Some(request) = requests.next() else { break };
             arrivals.push(Arrival { at_ns, request });
+            after = match arrival.kind {
+                // Multiplied, not added up: no error grows.
+                ArrivalKind::Constant => f64::from(step) * gap,
+                ArrivalKind::Poisson => after + exponential(&mut gaps, gap),
+            };
         }
     }
     arrivals
+}
+
+/// The share of all arrivals that wants the key that most want; 0 without arrivals.
+pub fn busiest_share(arrivals: &[Arrival]) -> f64 {
+    let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
+    for arrival in arrivals {
+        *counts.entry(arrival.request.key).or_default() += 1;
+    }
+    counts.into_values().max().unwrap_or(0) as f64 / arrivals.len().max(1) as f64
+}
+
+fn up_to(keys: Keys) -> Arc<[f64]> {
+    if keys.dist != KeyDist::Zipf {
+        return Arc::default();
+    }
+    let exponent = keys.s.unwrap_or(ZIPF);
+    let weight = |key: u32| f64::from(key).powf(-exponent);
+    let total: f64 = (1..=keys.count).map(weight).sum();
+    let mut sum = 0.0;
+    let shares = (1..=keys.count).map(|key| {
+        sum += weight(key);
+        sum / total
+    });
+    shares.collect()
+}
+
+fn exponential(rng: &mut Rng, mean: f64) -> f64 {
+    -(1.0 - rng.f64()).ln() * mean
 }
 
 /// The part of something numbered that falls to worker `index` of `of`.
@@ -124,12 +173,18 @@ fn draw(rng: &mut Rng, length: Length) -> u64 {
     let mean = length.mean.nanos();
     match length.kind {
         LengthKind::Fixed => mean,
-        LengthKind::Exp => (-(1.0 - rng.f64()).ln() * mean as f64) as u64,
+        LengthKind::Exp => exponential(rng, mean as f64) as u64,
     }
 }
 
 /// The stream of an open workload lies apart from those of clients.
 const ARRIVALS: u32 = u32::MAX;
+
+/// And so does that of the time between two arrivals.
+const GAPS: u64 = 1 << 33;
+
+/// The exponent that is used most: YCSB's.
+const ZIPF: f64 = 0.99;
 
 #[cfg(test)]
 mod tests {
@@ -174,6 +229,35 @@ mod tests {
         };
         assert_eq!((second(2), second(9), second(15)), (60, 600, 60));
         assert!(all.is_sorted_by_key(|arrival| arrival.at_ns));
+    }
+
+    #[test]
+    fn random_arrivals_have_their_rate_and_zipf_its_shares() {
+        let poisson = scenario(
+            "flash-sale",
+            &["workload.arrival.kind=poisson", "workload.arrival.rate=2000/s"],
+        );
+        let first: Vec<_> = arrivals(&poisson)
+            .into_iter()
+            .filter(|arrival| arrival.at_ns < 6_000_000_000)
+            .collect();
+        assert!((11_600..12_400).contains(&first.len()), "{}", first.len());
+        // A third of the gaps is longer than 1.1 times the mean if they are exponential, none if they are even.
+        let long = first
+            .windows(2)
+            .filter(|pair| pair[1].at_ns - pair[0].at_ns > 550_000)
+            .count() as f64;
+        assert!((long / first.len() as f64 - 0.333).abs() < 0.03, "{long}");
+        let zipf = |s: &str| {
+            let all = arrivals(&scenario(
+                "flash-sale",
+                &["workload.keys.dist=zipf", s, "workload.arrival.rate=2000/s"],
+            ));
+            busiest_share(&all)
+        };
+        // 1 / sum(1/k^s) over 50 keys.
+        assert!((zipf("workload.keys.s=1") - 0.2223).abs() < 0.02);
+        assert!((zipf("workload.keys.s=0") - 0.02).abs() < 0.01);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod acl; // what a user may not do is told, harms nobody and leaves nothing behind
 mod admin; // what operators do: lists, and a sweep that touches no lock that lives
 mod cancel; // a future dropped at any await leaves nothing behind
+mod capacity; // the search for what a workload bears, as a program
 mod contract; // what every lock must do, run for each kind
 mod events; // what a client tells about its leases, and how a slow reader hears it
 mod every_kind; // what befell renewals and tables elsewhere, with every kind

@@ -219,7 +219,8 @@ impl RoundFacts<'_> {
                 _ => None,
             })
         };
-        // One that was on its way when the fault struck was executed if its answer still came through.
+        // One that was on its way when the fault struck was executed if its answer still came through. A fault takes some time to be
+        // everywhere.
         let struck = self.observed.from_ns + nanos(self.scenario.lease()) / 100;
         let before = executed()
             .filter(|(_, answered)| *answered <= struck)
@@ -227,7 +228,7 @@ impl RoundFacts<'_> {
         let caught = of_key()
             .filter(|record| record.kind == Kind::RenewalFailed && record.second_clock > self.observed.from_ns)
             .map(|record| record.clock)
-            .find(|sent| (before.0..self.observed.from_ns).contains(sent));
+            .find(|sent| (before.0..struck).contains(sent));
         let last_sent = executed().map(|(sent, _)| sent).max()?;
         let told = of_key()
             .find(|record| record.kind == Kind::Told)
@@ -404,7 +405,7 @@ mod tests {
         };
         assert_eq!(sent_and_failed(9_990, 10_290), Some(9_990));
         assert_eq!(sent_and_failed(9_690, 9_990), None, "given up before");
-        assert_eq!(sent_and_failed(10_010, 10_310), None, "sent into the fault");
+        assert_eq!(sent_and_failed(10_040, 10_340), None, "sent into the fault");
     }
 
     #[test]

@@ -6,7 +6,9 @@ use std::time::Duration;
 use crate::check;
 use crate::clock;
 use crate::job::{Note, Order, Role, Tally};
-use crate::measure::{Checked, FAIRNESS_WINDOW, FaultRun, Latency, Load, Outcome, Second, decode, histogram, jain};
+use crate::measure::{
+    Checked, FAIRNESS_WINDOW, FaultRun, Latency, Load, Outcome, Second, decode, histogram, jain, record,
+};
 use crate::scenario::{Model, Scenario, nanos};
 use crate::worker::counters;
 
@@ -28,6 +30,7 @@ pub(crate) fn run_load(outcome: &mut Outcome, target: &Target, options: &RunOpti
         &options.interrupt,
     )?;
 
+    let cpu_before_s = target.cpu_s()?;
     let start_ns = soon();
     let origin_ns = start_ns + nanos(scenario.scaled(scenario.workload.warm_up));
     let end_ns = origin_ns + nanos(scenario.scaled(scenario.workload.duration));
@@ -50,6 +53,9 @@ pub(crate) fn run_load(outcome: &mut Outcome, target: &Target, options: &RunOpti
         (all_done, faults)
     });
     options.progress.end();
+    // Of the whole run: the server is not asked while it is measured.
+    let run_s = clock::now_ns().saturating_sub(start_ns) as f64 / 1e9;
+    let cpu_s = target.cpu_s()? - cpu_before_s;
     let measured_until = clock::now_ns().min(end_ns);
     let (_all_done, faults) = (all_done?, faults?);
     let tallies = team.finish()?;
@@ -73,6 +79,12 @@ pub(crate) fn run_load(outcome: &mut Outcome, target: &Target, options: &RunOpti
     outcome.faults = faults;
     let window_s = measured_until.saturating_sub(origin_ns) as f64 / 1e9;
     let mut load = merge(&tallies, window_s);
+    let mut hand_overs = histogram();
+    for nanos in check::hand_overs(&evidence) {
+        record(&mut hand_overs, nanos);
+    }
+    load.hand_over = Latency::of(&hand_overs);
+    load.redis_cpu = (run_s > 0.0).then(|| cpu_s / run_s);
     load.fairness_of_clients = fairness_of_clients(&scenario, &tallies);
     if scenario.workload.counter {
         let found = counters(&options.folder).map_err(|source| RunError::System {
@@ -158,6 +170,8 @@ fn merge(tallies: &[Tally], window_s: f64) -> Load {
         service: merged(|tally| &tally.service),
         hold: merged(|tally| &tally.hold),
         generator_lag: merged(|tally| &tally.generator_lag),
+        hand_over: Latency::default(),
+        redis_cpu: None,
         series: seconds.iter().map(|(second, each)| Second::of(*second, each)).collect(),
         successes,
         throughput_per_s: if window_s > 0.0 {

@@ -107,6 +107,29 @@ impl Target {
         format!("redis://{}{leg}{}", parts.user, parts.rest)
     }
 
+    /// Seconds of processor time that all its masters have used so far.
+    pub(super) fn cpu_s(&self) -> Result<f64, RunError> {
+        let mut seconds = 0.0;
+        for url in self.urls() {
+            let unreachable = |cause: redis::RedisError| RunError::Unreachable {
+                url: without_secret(&url),
+                cause: cause.to_string(),
+            };
+            let mut connection = connect(&url).map_err(unreachable)?;
+            let info: String = redis::cmd("INFO")
+                .arg("cpu")
+                .query(&mut connection)
+                .map_err(unreachable)?;
+            let of = |name: &str| {
+                field(&info, name)
+                    .and_then(|value| value.parse::<f64>().ok())
+                    .unwrap_or(0.0)
+            };
+            seconds += of("used_cpu_sys") + of("used_cpu_user");
+        }
+        Ok(seconds)
+    }
+
     /// What all its masters have executed so far.
     pub(super) fn executed(&self) -> Result<Executed, RunError> {
         let mut executed = Executed::default();

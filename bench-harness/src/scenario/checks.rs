@@ -147,6 +147,14 @@ fn workload(scenario: &Scenario) -> Result<(), Wrong> {
     ensure(open || scenario.stages.is_empty(), "stage", || {
         "only the model \"open\" has stages: its rate can change".to_owned()
     })?;
+    let is_zipf = work.keys.dist == KeyDist::Zipf;
+    ensure(is_zipf || work.keys.s.is_none(), "workload.keys.s", || {
+        "only dist = \"zipf\" has an exponent: leave it out".to_owned()
+    })?;
+    let exponent = work.keys.s.unwrap_or(1.0);
+    ensure((0.0..=5.0).contains(&exponent), "workload.keys.s", || {
+        format!("{exponent} is no exponent of a zipf distribution: use 0 to 5, like 0.99")
+    })?;
     let held = work.model == Model::Held;
     ensure(!held || work.hold.kind == LengthKind::Fixed, "workload.hold", || {
         "in the model \"held\" all rivals work equally long: use kind = \"fixed\"".to_owned()

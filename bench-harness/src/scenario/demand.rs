@@ -77,6 +77,8 @@ pub struct Arrival {
 pub enum ArrivalKind {
     /// Evenly spaced.
     Constant,
+    /// At random: what many independent users do.
+    Poisson,
 }
 
 /// A change of the rate while an open workload runs.
@@ -98,6 +100,9 @@ pub struct Keys {
     /// How requests spread over them.
     #[serde(default)]
     pub dist: KeyDist,
+    /// For `zipf`: how much more often the first keys are wanted. Default: 0.99.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub s: Option<f64>,
 }
 
 /// How requests spread over the keys.
@@ -109,6 +114,8 @@ pub enum KeyDist {
     Uniform,
     /// All want the first key.
     Single,
+    /// The first key most, the k-th as often as 1/k to the power of `s`.
+    Zipf,
 }
 
 /// A length of time that may vary.

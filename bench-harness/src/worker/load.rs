@@ -156,7 +156,7 @@ impl<D: Driver> Desk<D> {
         let end_ns = clock::now_ns();
         self.post.note(request.key, owner, Kind::WorkEnd, end_ns, 0);
         let released = hold.release().await.map_err(|refusal| refusal.of_any(&name));
-        self.counts().completed(started, end_ns - got_ns, released);
+        self.counts().completed(started, got_ns..end_ns, released);
     }
 
     /// The counter that the request raises, if the workload has any.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 
 use hdrhistogram::Histogram;
 
@@ -12,7 +13,7 @@ use crate::scenario::{Scenario, nanos};
 
 /// The counts of one worker; only requests that were to start within the measured time count.
 pub(super) struct Counts {
-    window: std::ops::Range<u64>,
+    window: Range<u64>,
     acquire: Histogram<u64>,
     service: Histogram<u64>,
     hold: Histogram<u64>,
@@ -72,15 +73,18 @@ impl Counts {
         }
     }
 
-    pub(super) fn completed(&mut self, started: Started, held_ns: u64, released: Result<bool, Refusal>) {
+    /// Work from one instant to another has ended. It makes throughput if that was in the measured time, whenever it was asked for: of an
+    /// open workload that cannot keep up most ends later.
+    pub(super) fn completed(&mut self, started: Started, work: Range<u64>, released: Result<bool, Refusal>) {
+        if released.is_ok() && self.window.contains(&work.end) {
+            self.tally.completed += 1;
+        }
         if !self.counts(started) {
             return;
         }
-        record(&mut self.hold, held_ns);
-        match released {
-            Ok(_) => self.tally.completed += 1,
-            Err(Refusal::Busy) => {}
-            Err(Refusal::Failed(text)) => self.failed(text),
+        record(&mut self.hold, work.end - work.start);
+        if let Err(Refusal::Failed(text)) = released {
+            self.failed(text);
         }
     }
 
@@ -172,5 +176,27 @@ mod tests {
         assert_eq!(tally.served, BTreeMap::from([(0, BTreeMap::from([(3, 1)]))]));
         assert!(decode(&tally.service).unwrap().max() < 1_010);
         assert_eq!(tally.series.keys().copied().collect::<Vec<_>>(), [0, 2]);
+    }
+
+    #[test]
+    fn throughput_is_what_ended_in_the_measured_time() {
+        let scenario = Scenario::read("flash-sale", &[]).unwrap();
+        let mut counts = Counts::new(&scenario, 0);
+        let (start, end) = (counts.window.start, counts.window.end);
+        let at = |intended_ns| Started {
+            intended_ns,
+            called_ns: intended_ns,
+        };
+        counts.completed(at(start - 5), start - 4..start + 1, Ok(true));
+        counts.completed(at(end - 5), end - 4..end - 1, Ok(true));
+        counts.completed(at(end - 5), end - 4..end, Ok(true));
+        counts.completed(at(start), start + 1..start + 2, Err(Refusal::Failed("no".to_owned())));
+        let tally = counts.into_tally();
+        assert_eq!((tally.completed, tally.errors["no"]), (2, 1));
+        assert_eq!(
+            decode(&tally.hold).unwrap().len(),
+            3,
+            "of those asked for in the measured time"
+        );
     }
 }
