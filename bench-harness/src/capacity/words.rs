@@ -100,7 +100,7 @@ fn sentences(answer: &Capacity) -> Vec<String> {
     if let Some(sale) = &answer.sale {
         let recovered = match sale.recovered_after_s {
             Some(after) => format!("{} s after the rush all was well again", number(after)),
-            None => "it was not well again before the end".to_owned(),
+            None => "it was not seen to be well again".to_owned(),
         };
         sentences.push(format!(
             "A sale of {} a second for {} s on top of {} a second: the longest waited {} ms, {} % got no lock, {recovered}.",
@@ -124,7 +124,8 @@ fn sentences(answer: &Capacity) -> Vec<String> {
 
 fn limit(answer: &Capacity, rate: f64) -> String {
     let hot = &answer.hot_key;
-    let step = answer.saturated.as_ref().or(answer.confirmed.as_ref());
+    let step = answer.confirmed.as_ref().or(answer.saturated.as_ref());
+    let full = answer.saturated.as_ref().or(answer.confirmed.as_ref());
     let of = |value: Option<f64>| value.map_or("–".to_owned(), number);
     let hold = of(step.and_then(|step| step.hold_ms));
     let hand_over = of(step.and_then(|step| step.hand_over_ms));
@@ -141,7 +142,7 @@ fn limit(answer: &Capacity, rate: f64) -> String {
         ),
         _ => String::new(),
     };
-    let cpu = step
+    let cpu = full
         .and_then(|step| step.redis_cpu)
         .map_or("–".to_owned(), |cpu| number(cpu * 100.0));
     match answer.limit {

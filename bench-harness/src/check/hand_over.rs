@@ -6,13 +6,14 @@ use super::work_of;
 
 /// The hand-overs of all keys in nanoseconds: from the end of work to the lock, where the next one had called before.
 ///
-/// Only of those that lock alone, one after the other: readers beside one another hand nothing over.
+/// Only of those that lock alone: readers come and go beside one another.
 pub fn hand_overs(evidence: &[Vec<Record>]) -> Vec<u64> {
     let called = evidence.iter().flatten().filter(|record| record.kind == Kind::Acquired);
     let called: std::collections::HashMap<_, _> = called
         .map(|record| ((record.key, record.owner), record.second_clock))
         .collect();
     let mut work: Vec<_> = evidence.iter().flat_map(|records| work_of(records)).collect();
+    work.retain(|work| !work.reads);
     work.sort_unstable_by_key(|work| (work.key, work.from));
     let waited = |work: &super::Work, since: u64| {
         called

@@ -21,8 +21,8 @@ pub(super) struct CapacityArguments {
     /// The highest rate to try.
     #[arg(long, default_value_t = 100_000.0, value_parser = rate, env = "LOCKBENCH_TO")]
     to: f64,
-    /// How near the answer shall be, in percent.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=50), env = "LOCKBENCH_RESOLUTION")]
+    /// How near the answer shall be.
+    #[arg(long, default_value = "5%", value_parser = percent, env = "LOCKBENCH_RESOLUTION")]
     resolution: u8,
     /// How long each rate is tried; p99 needs a thousand arrivals in it.
     #[arg(long, default_value = "10s", env = "LOCKBENCH_STEP")]
@@ -77,7 +77,7 @@ impl CapacityArguments {
                 .map(|(metric, limit)| format!("--slo '{metric}{limit}'")),
         );
         words.push(format!(
-            "--from {} --to {} --resolution {} --step {}",
+            "--from {} --to {} --resolution {}% --step {}",
             self.from, self.to, self.resolution, self.step
         ));
         words.extend(self.set.iter().map(|set| format!("--set {}", super::quoted(set))));
@@ -93,6 +93,15 @@ fn promise(text: &str) -> Result<(String, Limit), String> {
         .ok_or_else(|| format!("{text:?} promises nothing: write acquire.p99<50ms"))?;
     let (metric, limit) = text.split_at(split);
     Ok((metric.trim().to_owned(), limit.parse()?))
+}
+
+fn percent(text: &str) -> Result<u8, String> {
+    let number = text
+        .trim_end_matches('%')
+        .parse()
+        .ok()
+        .filter(|percent| (1..=50).contains(percent));
+    number.ok_or_else(|| format!("{text:?} is no part of a rate: write 1% to 50%"))
 }
 
 fn rate(text: &str) -> Result<f64, String> {
