@@ -158,6 +158,46 @@ mod tests {
         }
     }
 
+    /// The folders below one that hold a result.
+    fn folders_with_results(folder: &Path, found: &mut Vec<std::path::PathBuf>) {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            // What is made on this machine is nobody else's.
+            if path.is_dir() && !path.ends_with("local") {
+                folders_with_results(&path, found);
+            } else if path.ends_with(RESULT) {
+                found.push(folder.to_owned());
+            }
+        }
+    }
+
+    #[test]
+    fn every_shipped_report_is_as_the_schema_says_and_made_from_its_result() {
+        let mut folders = Vec::new();
+        // Not there where the package is built on its own.
+        folders_with_results(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../reports"), &mut folders);
+        let schema = serde_json::from_str(include_str!("../result.schema.json")).unwrap();
+        let schema = jsonschema::validator_for(&schema).unwrap();
+        for folder in folders {
+            let text = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+            let value = serde_json::from_str(&text(RESULT)).unwrap();
+            let wrong: Vec<_> = schema.iter_errors(&value).map(|error| error.to_string()).collect();
+            assert!(wrong.is_empty(), "{}: {wrong:?}", folder.display());
+            let outcome = read(&folder).unwrap();
+            assert!(outcome.machine.cores > 0 && !outcome.versions.redis.is_empty() && !outcome.repeat.is_empty());
+            assert!(
+                text(PAGE) == crate::report::page(&outcome).unwrap(),
+                "make it again: lockbench report {}",
+                folder.display()
+            );
+            assert!(
+                text(SUMMARY) == markdown(&outcome),
+                "make it again: lockbench report {}",
+                folder.display()
+            );
+        }
+    }
+
     #[test]
     fn every_result_is_as_the_schema_says_and_the_shipped_one_is_that_of_this_code() {
         let shipped = include_str!("../result.schema.json");

@@ -11,8 +11,8 @@
 //! policy = "deadline"
 //! [workload]
 //! model = "open"                     # closed: clients ask in turn; held: locks are held through a fault
-//! arrival = { kind = "constant", rate = "200/s" }
-//! keys = { count = 1000, dist = "uniform" }
+//! arrival = { kind = "constant", rate = "200/s" }    # or "poisson": at random
+//! keys = { count = 1000, dist = "uniform" }          # or "single", or "zipf" with s = 0.99
 //! hold = { kind = "exp", mean = "5ms" }
 //! wait = "5s"
 //! clients = 500                      # most requests at once; what finds no place is counted as dropped
