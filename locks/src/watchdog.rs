@@ -3,11 +3,14 @@
 //! It drives the state machine of [`crate::renewal`] and decides nothing itself. Being apart from the user's runtime, it is not
 //! held up by blocking code there. The releases that nobody waits for run here too.
 
+mod mailbox;
+
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use mailbox::{Command, Mailbox};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::{self, Moment};
@@ -21,25 +24,9 @@ use crate::renewal::{Action, Attempt, Event, Renewal};
 use crate::renewal_batch::{Batch, MOST_IN_A_BATCH};
 use crate::renewal_links::{Links, Outcome};
 
-/// What the watchdog is told.
-enum Command {
-    Watch(Arc<Hold>, Box<Renewal>),
-    Tell(HolderId, Event),
-    /// A lease of it was dropped instead of released.
-    Dropped(Arc<Hold>),
-    /// The client is shut down; what is held may be given back at once.
-    Close {
-        releasing: bool,
-        done: oneshot::Sender<()>,
-    },
-}
-
 /// The client's end of the watchdog. The thread ends when it is gone.
-#[derive(Debug)]
 pub(crate) struct Watchdog {
-    commands: mpsc::UnboundedSender<Command>,
-    /// How many holds the thread has in its table.
-    watched: Arc<AtomicUsize>,
+    mailbox: Arc<Mailbox<Arc<Hold>>>,
 }
 
 impl Watchdog {
@@ -49,9 +36,8 @@ impl Watchdog {
         telling: Arc<Telling>,
         releases: impl Future<Output = ()> + Send + 'static,
     ) -> std::io::Result<Self> {
-        let (commands, received) = mpsc::unbounded_channel();
-        let watched = Arc::new(AtomicUsize::new(0));
-        let counter = watched.clone();
+        let mailbox = Arc::new(Mailbox::new());
+        let received = mailbox.clone();
         let (started, starting) = std::sync::mpsc::channel();
         std::thread::Builder::new()
             .name("leasehold-watchdog".into())
@@ -64,50 +50,57 @@ impl Watchdog {
                 let _ = started.send(Ok(()));
                 runtime.block_on(async move {
                     let releases = tokio::spawn(releases);
-                    Loop::new(address, telling, counter).run(received).await;
+                    Loop::new(address, telling, received).run().await;
                     // The client is gone, so nothing new can come; what is under way ends first.
                     let _ = releases.await;
                 });
             })?;
         // Sent as the first thing that the thread does.
         starting.recv().map_err(std::io::Error::other)??;
-        Ok(Watchdog { commands, watched })
+        Ok(Watchdog { mailbox })
     }
 
     /// How many holds are watched.
     pub(crate) fn len(&self) -> usize {
-        self.watched.load(Ordering::Relaxed)
+        self.mailbox.len()
     }
 
     /// Watches a hold from now on.
     pub(crate) fn watch(&self, hold: Arc<Hold>, renewal: Renewal) {
-        self.send(Command::Watch(hold, Box::new(renewal)));
+        self.mailbox.watch(hold.holder.clone(), hold, renewal);
     }
 
     /// Tells what happened to a hold.
     pub(crate) fn tell(&self, holder: &HolderId, event: Event) {
-        self.send(Command::Tell(holder.clone(), event));
+        self.mailbox.tell(holder, event);
     }
 
     /// A lease of the hold was dropped instead of released.
     pub(crate) fn dropped(&self, hold: Arc<Hold>) {
-        self.send(Command::Dropped(hold));
+        self.mailbox.push(Command::Dropped(hold));
     }
 
     /// Ends every hold: the client is being shut down. What is held is given back, or left to its lease. Resolves when every
     /// holder was told.
     pub(crate) fn close(&self, releasing: bool) -> impl Future<Output = ()> + use<> {
         let (done, closed) = oneshot::channel();
-        self.send(Command::Close { releasing, done });
+        self.mailbox.push(Command::Close { releasing, done });
         async move {
             // Ended by a bug of its thread it holds nothing either.
             let _ = closed.await;
         }
     }
+}
 
-    fn send(&self, command: Command) {
-        // The thread lives as long as this sender does.
-        let _ = self.commands.send(command);
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.mailbox.end();
+    }
+}
+
+impl fmt::Debug for Watchdog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watchdog").field("holds", &self.len()).finish()
     }
 }
 
@@ -131,13 +124,13 @@ struct Loop {
     /// When the holds whose renewal has failed try again, all in one batch.
     together: Moment,
     telling: Arc<Telling>,
-    watched: Arc<AtomicUsize>,
+    mailbox: Arc<Mailbox<Arc<Hold>>>,
     /// The client was shut down; says whether what is held is given back.
     closed: Option<bool>,
 }
 
 impl Loop {
-    fn new(address: Address, telling: Arc<Telling>, watched: Arc<AtomicUsize>) -> Self {
+    fn new(address: Address, telling: Arc<Telling>, mailbox: Arc<Mailbox<Arc<Hold>>>) -> Self {
         let (sender, outcomes) = mpsc::unbounded_channel();
         Loop {
             entries: HashMap::new(),
@@ -148,65 +141,75 @@ impl Loop {
             next_look: Moment::PAST,
             together: Moment::PAST,
             telling,
-            watched,
+            mailbox,
             closed: None,
         }
     }
 
-    async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
+    async fn run(mut self) {
+        let mailbox = self.mailbox.clone();
         loop {
-            let sleep = self.next_wake();
-            tokio::select! {
-                biased;
-                Some(outcome) = self.outcomes.recv() => self.settle(outcome),
-                command = commands.recv() => match command {
-                    Some(command) => self.obey(command),
-                    None => return,
-                },
-                () = tokio::time::sleep(sleep) => {}
+            let wakes = self.next_wake();
+            if mailbox.sleeps(wakes, self.entries.len()) {
+                tokio::select! {
+                    biased;
+                    Some(outcome) = self.outcomes.recv() => self.settle(outcome),
+                    () = mailbox.woken() => {}
+                    () = tokio::time::sleep(wakes.since(clock::now())) => {}
+                }
+            } else {
+                // Renewals under way share this thread.
+                tokio::task::yield_now().await;
             }
             // Whatever else has come meanwhile is dealt with before anything is sent, so that it shares a batch.
             while let Ok(outcome) = self.outcomes.try_recv() {
                 self.settle(outcome);
             }
-            while let Ok(command) = commands.try_recv() {
+            let Some(mail) = mailbox.take() else {
+                return;
+            };
+            if mail.first {
+                self.links.warm_up();
+            }
+            for (hold, renewal) in mail.new.into_values() {
+                self.watch(hold, renewal);
+            }
+            for command in mail.commands {
                 self.obey(command);
             }
             self.wake_due();
-            self.watched.store(self.entries.len(), Ordering::Relaxed);
             self.send();
         }
     }
 
-    fn next_wake(&self) -> Duration {
+    fn next_wake(&self) -> Moment {
         let next = self
             .timers
             .first()
             .map_or(Moment::NEVER, |(at, _)| *at)
             .max(self.next_look);
         // Timers stop while the machine sleeps and the boot-time clock does not: look at it now and then.
-        next.since(clock::now()).min(LONGEST_SLEEP)
+        next.min(clock::now().plus(LONGEST_SLEEP))
     }
 
-    fn obey(&mut self, command: Command) {
+    fn watch(&mut self, hold: Arc<Hold>, renewal: Renewal) {
+        let entry = Entry {
+            wakes: renewal.wakes(),
+            hold: hold.clone(),
+            renewal,
+            link: 0,
+        };
+        self.timers.insert((entry.wakes, hold.holder.clone()));
+        self.entries.insert(hold.holder.clone(), entry);
+        match self.closed {
+            None => self.links.warm_up(),
+            // It was granted just before.
+            Some(releasing) => self.end(hold, releasing),
+        }
+    }
+
+    fn obey(&mut self, command: Command<Arc<Hold>>) {
         match command {
-            Command::Watch(hold, renewal) => {
-                let holder = hold.holder.clone();
-                let entry = Entry {
-                    hold,
-                    wakes: renewal.wakes(),
-                    renewal: *renewal,
-                    link: 0,
-                };
-                self.timers.insert((entry.wakes, holder.clone()));
-                let hold = entry.hold.clone();
-                self.entries.insert(holder, entry);
-                match self.closed {
-                    None => self.links.warm_up(),
-                    // It was granted just before.
-                    Some(releasing) => self.end(hold, releasing),
-                }
-            }
             Command::Tell(holder, event) => self.step(&holder, event),
             Command::Dropped(hold) => self.telling.tell(&hold, clock::now(), EventKind::Dropped),
             Command::Close { releasing, done } => {
@@ -376,9 +379,11 @@ impl Loop {
 impl Drop for Loop {
     /// Empty when the client is gone. If the thread dies of a bug, the holders must not go on believing.
     fn drop(&mut self) {
-        for entry in self.entries.values() {
-            tracing::error!(name = %entry.hold.mode.name(), "the watchdog has ended while a lock is held");
-            entry.hold.tell(LeaseState::Lost(LostReason::ClientClosed));
+        let unread = self.mailbox.abandon();
+        let seen = self.entries.values().map(|entry| &entry.hold);
+        for hold in seen.chain(unread.values().map(|(hold, _)| hold)) {
+            tracing::error!(name = %hold.mode.name(), "the watchdog has ended while a lock is held");
+            hold.tell(LeaseState::Lost(LostReason::ClientClosed));
         }
     }
 }

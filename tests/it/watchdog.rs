@@ -1,6 +1,7 @@
 //! Renewal on a real server: it ends with the lease, never outlives ownership, and tells the holder in time.
 
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::{
@@ -31,6 +32,72 @@ async fn thousands_of_quick_cycles_leave_no_renewal_behind() {
     let before = script_calls(&server);
     tokio::time::sleep(PERIOD * 3).await;
     assert_eq!(script_calls(&server), before, "nothing is renewed");
+}
+
+/// Linux only: where the watchdog's thread shows how often it was switched to.
+#[tokio::test]
+async fn a_hold_that_ends_long_before_its_renewal_does_not_wake_the_watchdog() {
+    struct Where(Mutex<Option<PathBuf>>);
+    impl Observer for Where {
+        fn event(&self, _: &Event) {
+            *self.0.lock().unwrap() = std::fs::read_link("/proc/thread-self").ok();
+        }
+    }
+    let server = fresh_server();
+    let thread = Arc::new(Where(Mutex::default()));
+    let locks = Locks::builder()
+        .standalone(&server.url())
+        .observer(thread.clone())
+        .build()
+        .await
+        .unwrap();
+    // Whoever drops a lease is told of it, on the watchdog's thread.
+    drop(locks.reentrant("dropped").acquire().await.unwrap());
+    eventually_async(LONG, || thread.0.lock().unwrap().is_some()).await;
+    let thread = Path::new("/proc").join(thread.0.lock().unwrap().clone().unwrap());
+    let slept = || {
+        let status = std::fs::read_to_string(thread.join("status")).unwrap();
+        let count = status
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        count.unwrap().trim().parse::<u64>().unwrap()
+    };
+    let before = slept();
+    const CYCLES: u64 = 2_000;
+    for _ in 0..CYCLES {
+        let lease = locks.reentrant("n").acquire().await.unwrap();
+        lease.release().await.unwrap();
+    }
+    // It looks by itself once a second, and may find one that is held just then.
+    let wakes = slept() - before;
+    assert!(wakes < CYCLES / 4, "{wakes} wakes for {CYCLES} holds");
+    // One that lasts is seen all the same.
+    let lease = locks.reentrant("n").acquire().await.unwrap();
+    assert_eq!(locks.stats().holds, 1);
+    locks.shutdown(LONG).await.unwrap();
+    assert_eq!(lease.lost().await, LostReason::ClientClosed);
+}
+
+/// Due after a second and a third: later than an idle watchdog sleeps, so nobody wakes it.
+#[tokio::test]
+async fn a_hold_that_did_not_wake_the_watchdog_is_renewed_in_time() {
+    let server = fresh_server();
+    let heard = Heard::default();
+    let locks = settings(&server)
+        .watchdog_time(Duration::from_secs(4))
+        .observer(Arc::new(heard.clone()))
+        .build()
+        .await
+        .unwrap();
+    let lease = locks.reentrant("n").acquire().await.unwrap();
+    let others: Vec<_> = (0..9).map(|_| locks.reentrant("other")).collect();
+    for lock in &others {
+        lock.acquire().await.unwrap().release().await.unwrap();
+    }
+    eventually_async(LONG, || heard.renewals() > 0).await;
+    assert!(lease.is_valid() && lease.remaining() > Duration::from_secs(1));
+    assert_eq!(heard.renewals(), 1, "those that were let go are not renewed");
+    lease.release().await.unwrap();
 }
 
 #[tokio::test]
