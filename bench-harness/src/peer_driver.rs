@@ -100,7 +100,9 @@ struct Latencies {
 /// # Errors
 /// What went wrong with Redis or with the pipes.
 pub fn drive(arguments: PeerDriver) -> Result<(), Box<dyn std::error::Error>> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    // One thread, as the other Rust drivers beside it have: a task and its connection on two threads cost two changes of thread a
+    // command. Renewal has a thread of its own in any case.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let url = format!("redis://{}:{}/", arguments.host, arguments.port);
     let mut settings = Locks::builder().standalone(&url);
     if arguments.mode == Mode::Hold && arguments.watchdog == 1 {
