@@ -50,6 +50,9 @@ pub(crate) async fn acquire(
     // Only the front of this process' queue asks Redis; a release of this process needs nobody to ask.
     let mut front = None;
     if mode.queues_locally() {
+        front = queued.front_now();
+    }
+    if mode.queues_locally() && front.is_none() {
         let wait = async {
             front = tokio::time::timeout(patience.left(), queued.front())
                 .await

@@ -47,7 +47,7 @@ struct State {
     /// Since when a link is being opened.
     opening: Option<Moment>,
     /// Links that were given up and are not fenced yet.
-    doomed: Vec<Option<Identity>>,
+    doomed: Vec<Option<Arc<Identity>>>,
     warned: bool,
 }
 
@@ -159,7 +159,7 @@ impl Shared {
         Err(state.generation)
     }
 
-    async fn reopen(self: Arc<Self>, generation: u64, doomed: Vec<Option<Identity>>) {
+    async fn reopen(self: Arc<Self>, generation: u64, doomed: Vec<Option<Arc<Identity>>>) {
         let opened = self.open_behind_fence(generation, &doomed).await;
         let mut state = lock(&self.state);
         if state.generation != generation {
@@ -185,7 +185,7 @@ impl Shared {
     async fn open_behind_fence(
         self: &Arc<Self>,
         generation: u64,
-        doomed: &[Option<Identity>],
+        doomed: &[Option<Arc<Identity>>],
     ) -> Result<Link, CallError> {
         let ears = Ears {
             connection: Arc::downgrade(self),

@@ -54,7 +54,7 @@ pub(crate) struct Link {
     pub(crate) redis: MultiplexedConnection,
     alive: Arc<AtomicBool>,
     /// `None` if nobody asked for it, or this user may not.
-    pub(crate) identity: Option<Identity>,
+    pub(crate) identity: Option<Arc<Identity>>,
 }
 
 /// By which the server knows a link. A restarted server counts its clients anew, so the run belongs to it.
@@ -100,7 +100,7 @@ impl Link {
     }
 
     /// By which the server knows this link, if this user may ask, and may end links by it.
-    pub(crate) async fn identify(&self) -> Result<Option<Identity>, RedisError> {
+    pub(crate) async fn identify(&self) -> Result<Option<Arc<Identity>>, RedisError> {
         let mut id = redis::cmd("CLIENT");
         id.arg("ID");
         let mut info = redis::cmd("INFO");
@@ -122,10 +122,10 @@ impl Link {
         let Some(run) = info.lines().find_map(|line| line.strip_prefix("run_id:")) else {
             return Ok(None);
         };
-        Ok(Some(Identity {
+        Ok(Some(Arc::new(Identity {
             run: run.to_owned(),
             client: redis::from_redis_value(id)?,
-        }))
+        })))
     }
 
     /// Whether the link has not been closed yet, as far as is known.
@@ -153,7 +153,7 @@ impl Link {
     }
 
     /// Ends links on the server. What was in flight on them has run, or never will. A restarted server has ended them itself.
-    pub(crate) async fn fence(&self, doomed: &[Option<Identity>]) -> Result<(), RedisError> {
+    pub(crate) async fn fence(&self, doomed: &[Option<Arc<Identity>>]) -> Result<(), RedisError> {
         for old in doomed {
             let (Some(old), Some(own)) = (old, &self.identity) else {
                 return Err((

@@ -217,6 +217,12 @@ impl Queued<'_> {
         self.line.front.acquire().await.ok()
     }
 
+    /// The same if nobody stands there and this process does not hold the lock, so that there is nothing to wait for.
+    pub(crate) fn front_now(&self) -> Option<SemaphorePermit<'_>> {
+        let permit = self.line.front.try_acquire().ok()?;
+        (!lock(&self.line.passing).held_here).then_some(permit)
+    }
+
     /// Waits out a moment that belongs to others.
     pub(crate) async fn let_others_come_first(&self) {
         self.line.until(|passing| passing.giving_back == 0).await;

@@ -64,7 +64,8 @@ pub(crate) struct Call {
 
 impl Call {
     fn new(text: &'static Text, keys: usize) -> Self {
-        let mut command = redis::Cmd::new();
+        // Room for a call of one lock, so that it grows at most once.
+        let mut command = redis::Cmd::with_capacity(WORDS, BYTES);
         command.arg("EVALSHA").arg(text.sha()).arg(keys);
         Call { text, command }
     }
@@ -107,6 +108,10 @@ impl Call {
         command
     }
 }
+
+/// Of most calls of one lock: words, and the bytes of all of them.
+const WORDS: usize = 10;
+const BYTES: usize = 256;
 
 /// A key or an argument of a call.
 #[derive(Clone, Copy, Debug)]
