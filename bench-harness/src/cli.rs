@@ -217,27 +217,20 @@ fn run_capacity(arguments: &capacity::CapacityArguments) -> Result<u8, Failure> 
         Some(folder) => folder.clone(),
         None => Path::new("reports/local").join(format!("capacity-{}", question.scenario.name)),
     };
-    let interrupt = Interrupt::listen().map_err(|source| RunError::System {
-        what: "listen for Ctrl-C".to_owned(),
-        source,
-    })?;
+    let json = arguments.json.is_some();
     let options = RunOptions {
         folder: folder.clone(),
         allow_faults: false,
         grid: false,
         keep_evidence: false,
-        progress: if arguments.json.is_some() {
-            Progress::silent()
-        } else {
-            Progress::new(arguments.no_tui)
-        },
-        interrupt,
+        progress: progress(json, arguments.no_tui),
+        interrupt: interrupt()?,
     };
     let answer = crate::capacity::find(&question, &options)?;
     let text = crate::capacity::text(&answer);
-    let json = results::write_answer(&answer, &text, &folder)?;
-    if arguments.json.is_some() {
-        println!("{json}");
+    let written = results::write_answer(&answer, &text, &folder)?;
+    if json {
+        println!("{written}");
     } else {
         print!("{text}");
         println!(" answer: {}", folder.join(results::ANSWER).display());
@@ -257,26 +250,31 @@ struct Order<'a> {
     json: bool,
 }
 
+/// Ctrl-C asks for an end from now on.
+fn interrupt() -> Result<Interrupt, RunError> {
+    Interrupt::listen().map_err(|source| RunError::System {
+        what: "listen for Ctrl-C".to_owned(),
+        source,
+    })
+}
+
+/// Who asks for data on stdout wants nothing told meanwhile.
+fn progress(json: bool, plain: bool) -> Progress {
+    if json { Progress::silent() } else { Progress::new(plain) }
+}
+
 fn measure(order: Order<'_>) -> Result<u8, Failure> {
     let folder = match order.out {
         Some(folder) => folder.to_owned(),
         None => Path::new("reports/local").join(&order.scenario.name),
     };
-    let interrupt = Interrupt::listen().map_err(|source| RunError::System {
-        what: "listen for Ctrl-C".to_owned(),
-        source,
-    })?;
     let options = RunOptions {
         folder: folder.clone(),
         allow_faults: order.allow_faults,
         grid: order.grid,
         keep_evidence: order.keep_evidence,
-        progress: if order.json {
-            Progress::silent()
-        } else {
-            Progress::new(order.no_tui)
-        },
-        interrupt,
+        progress: progress(order.json, order.no_tui),
+        interrupt: interrupt()?,
     };
     let outcome = crate::run(order.scenario, order.repeat, &options)?;
     let outcome = results::write(&outcome, &folder)?;

@@ -93,8 +93,10 @@ impl RoundFacts<'_> {
         let Some(timings) = Timings::of(policy, self.scenario.lease()) else {
             return row;
         };
+        // The same for all its locks, and found by reading all that its worker wrote.
+        let late = self.late(index);
         for lock in self.locks(index) {
-            let (prediction, overlap) = self.prediction(&timings, &lock);
+            let (prediction, overlap) = self.prediction(&timings, &lock, late);
             // A round trip and a wake-up either way: within the band it may go either way.
             let is_overlap = |length: i64| u64::from(prediction.lost && length > prediction.band);
             row.predicted_overlaps.0 += is_overlap(overlap.0);
@@ -121,10 +123,10 @@ impl RoundFacts<'_> {
     }
 
     /// What the model says of a lock, and for how long it has two at work under it: at the least, at the most.
-    fn prediction(&self, timings: &Timings, lock: &LockFacts) -> (Prediction, Range) {
+    fn prediction(&self, timings: &Timings, lock: &LockFacts, late: u64) -> (Prediction, Range) {
         let renewal_to_heal = signed(lock.before.0, self.observed.to_ns);
         let (sent, answered) = lock.before;
-        let late = self.late(policy_of(lock.key)) + nanos(self.stall) + nanos(self.busy);
+        let late = late + nanos(self.stall) + nanos(self.busy);
         let caught = lock.caught.map_or(0, |caught| caught.saturating_sub(sent));
         let uncertainty = late + answered.saturating_sub(sent) + caught + self.end_not_seen();
         let family = self.spec.kind.family();
