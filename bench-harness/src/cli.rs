@@ -18,7 +18,9 @@ use crate::peer_driver::PeerDriver;
 use crate::predict::{self, Family};
 use crate::real::REAL_CLIENTS;
 use crate::run::{RunError, RunOptions};
-use crate::scenario::{FaultKind, LockType, POLICIES, RedisMode, SHORTEST_LEASE, Scenario, ScenarioError, Stock, Time};
+use crate::scenario::{
+    FaultKind, LockType, NOT_HERE, POLICIES, RedisMode, SHORTEST_LEASE, Scenario, ScenarioError, Stock, Time,
+};
 use crate::terminal::{self, Progress};
 use crate::{exit, peer_driver, results, worker};
 
@@ -177,6 +179,7 @@ enum Failure {
 impl Failure {
     fn code(&self) -> u8 {
         match self {
+            Self::Scenario(error) if error.is_of_a_fault_that_is_not_here() => exit::ENVIRONMENT,
             Self::Scenario(_) => exit::USAGE,
             Self::Run(RunError::Interrupted) => exit::INTERRUPTED,
             Self::Run(RunError::Url { .. }) => exit::USAGE,
@@ -411,6 +414,7 @@ fn list(what: List) -> u8 {
         List::Faults => FaultKind::ALL
             .iter()
             .map(|kind| (kind.name().to_owned(), kind.what().to_owned()))
+            .chain(NOT_HERE.map(|(name, reason)| (name.to_owned(), format!("not here: {reason}"))))
             .collect(),
         List::Locks => LockType::all()
             .map(|lock| (String::from(lock), lock.what().to_owned()))

@@ -1,13 +1,21 @@
 //! Faults and the guards that heal them: injecting returns a guard, dropping it heals.
 
+mod awaited;
+mod legs;
+mod repeated;
+mod settings;
+
 use std::error::Error;
 use std::io;
-use std::thread;
 use std::time::Duration;
 
 use crate::clock;
 use crate::proxy::{Leg, Mode, ProxyError};
 use crate::servers::{self, RedisServer, ServerError};
+use awaited::Awaited;
+use legs::Switched;
+use repeated::Repeated;
+use settings::Settings;
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,8 +25,45 @@ pub enum Fault {
         /// When Redis ends the pause by itself, up to 100 ms late; in whole milliseconds, rounded up.
         limit: Duration,
     },
+    /// `CLIENT PAUSE … ALL`: the whole server keeps everything waiting. Needs a server or an admin URL.
+    PauseAll {
+        /// When Redis ends the pause by itself, up to 100 ms late; nobody can end it sooner, since `UNPAUSE` waits as well.
+        limit: Duration,
+    },
+    /// `DEBUG SLEEP`: the server does nothing at all and then goes on where it was. Needs a server of our own.
+    Sleep {
+        /// When it wakes; nobody can wake it sooner.
+        length: Duration,
+    },
+    /// A script that only spins: the server does nothing else, and after five seconds answers `BUSY`. Needs a server or an admin URL.
+    SlowScript {
+        /// When the script ends; `SCRIPT KILL` ends it sooner, but not before the server answers `BUSY`.
+        length: Duration,
+    },
     /// SIGSTOP: the whole server stops in its tracks. Needs a server of our own.
     FreezeServer,
+    /// SIGKILL; the server is started again when the fault heals. Needs a server of our own.
+    Restart {
+        /// Whether it comes back with what its append-only file holds, or empty.
+        keep_data: bool,
+    },
+    /// The server becomes a replica of nobody, so that it refuses writes (`READONLY`). Needs a server of our own.
+    ReadOnly,
+    /// The server wants a replica to confirm each write and has none (`NOREPLICAS`). Needs a server of our own.
+    NoReplicas,
+    /// The server may use no memory and refuses what could need some (`OOM`). Needs a server of our own.
+    OutOfMemory,
+    /// `CLIENT KILL` for all clients, pub/sub too, once and then every 100 ms. Needs a server or an admin URL.
+    KillClients,
+    /// `SCRIPT FLUSH`, once and then every 100 ms. Needs a server or an admin URL.
+    FlushScripts,
+    /// The legs pass everything on later, in each direction, each piece by a length of its own.
+    Latency {
+        /// By so much at the least.
+        least: Duration,
+        /// By so much at the most.
+        most: Duration,
+    },
     /// The legs refuse and reset connections.
     Refuse,
     /// The legs swallow all bytes.
@@ -65,7 +110,7 @@ pub enum FaultError {
         /// What it acts on.
         needs: &'static str,
     },
-    /// The admin connection failed, so the fault may or may not be in effect; `CLIENT PAUSE` ends by itself.
+    /// The admin connection failed, so the fault may or may not be in effect; pauses, sleeps and scripts end by themselves.
     #[error("the admin connection to Redis failed")]
     Redis(#[from] redis::RedisError),
     /// The server process could not be stopped or continued.
@@ -74,8 +119,8 @@ pub enum FaultError {
     /// A leg could not be switched.
     #[error("a leg of the proxy could not be switched")]
     Proxy(#[from] ProxyError),
-    /// The thread that watches for the end of a pause could not be started. The pause has been ended.
-    #[error("the thread that watches a pause could not be started")]
+    /// The thread that a fault needs could not be started. The fault has been ended, or ends by itself.
+    #[error("the thread of a fault could not be started")]
     Watch(#[source] io::Error),
 }
 
@@ -124,21 +169,40 @@ impl<'a> Targets<'a> {
 pub fn inject<'a>(fault: &Fault, targets: &Targets<'a>) -> Result<FaultGuard<'a>, FaultError> {
     let from_ns = clock::now_ns();
     let no_target = |needs| FaultError::NoTarget { fault: *fault, needs };
+    let url = || {
+        let url = targets.admin_url();
+        url.ok_or_else(|| no_target("a server or an admin URL"))
+    };
+    let server = || targets.server.ok_or_else(|| no_target("a server of our own"));
+    let switched = |mode| {
+        let legs = (!targets.legs.is_empty()).then_some(&targets.legs);
+        let legs = legs.ok_or_else(|| no_target("legs of a proxy"))?;
+        Ok::<_, FaultError>(Effect::Legs(Switched::to(mode, legs)?))
+    };
     let effect = match *fault {
-        Fault::PauseWrite { limit } => {
-            let url = targets
-                .admin_url()
-                .ok_or_else(|| no_target("a server or an admin URL"))?;
-            Effect::Pause(Pause::begin(url, limit)?)
-        }
+        Fault::PauseWrite { limit } => Effect::Awaited(Awaited::pause_of_writes(url()?, limit)?),
+        Fault::PauseAll { limit } => Effect::Awaited(Awaited::pause_of_all(url()?, limit)?),
+        Fault::Sleep { length } => Effect::Awaited(Awaited::sleep(server()?.url(), length)?),
+        Fault::SlowScript { length } => Effect::Awaited(Awaited::slow_script(url()?, length)?),
         Fault::FreezeServer => {
-            let server = targets.server.ok_or_else(|| no_target("a server of our own"))?;
+            let server = server()?;
             server.freeze()?;
             Effect::Frozen(server)
         }
-        Fault::Refuse => switch(targets, Mode::Refuse, no_target)?,
-        Fault::Swallow => switch(targets, Mode::Swallow, no_target)?,
-        Fault::Hold { deliver_after_close } => switch(targets, Mode::Hold { deliver_after_close }, no_target)?,
+        Fault::Restart { keep_data } => {
+            let server = server()?;
+            server.kill()?;
+            Effect::Down { server, keep_data }
+        }
+        Fault::ReadOnly => Effect::Settings(Settings::read_only(server()?.url())?),
+        Fault::NoReplicas => Effect::Settings(Settings::no_replicas(server()?.url())?),
+        Fault::OutOfMemory => Effect::Settings(Settings::out_of_memory(server()?.url())?),
+        Fault::KillClients => Effect::Repeated(Repeated::kill_clients(url()?)?),
+        Fault::FlushScripts => Effect::Repeated(Repeated::flush_scripts(url()?)?),
+        Fault::Refuse => switched(Mode::Refuse)?,
+        Fault::Swallow => switched(Mode::Swallow)?,
+        Fault::Hold { deliver_after_close } => switched(Mode::Hold { deliver_after_close })?,
+        Fault::Latency { least, most } => switched(Mode::DelayBetween(least, most))?,
     };
     Ok(FaultGuard {
         from_ns,
@@ -171,13 +235,13 @@ impl FaultGuard<'_> {
         self.observed(healed)
     }
 
-    /// Waits until the fault is over by itself, which only a [`Fault::PauseWrite`] ever is; heals any other now.
+    /// Waits until the fault is over by itself, which only pauses, sleeps and slow scripts ever are; heals any other now.
     ///
     /// # Errors
     /// As [`heal`](Self::heal).
     pub fn outlast(mut self) -> Result<Observed, FaultError> {
         let over = self.effect.take().map(|effect| match effect {
-            Effect::Pause(pause) => pause.outlast(),
+            Effect::Awaited(awaited) => awaited.outlast(),
             other => other.heal(),
         });
         self.observed(over)
@@ -207,123 +271,41 @@ impl Drop for FaultGuard<'_> {
 /// What has to be undone.
 #[derive(Debug)]
 enum Effect<'a> {
-    Pause(Pause),
+    Awaited(Awaited),
+    Settings(Settings),
+    Repeated(Repeated),
     Frozen(&'a RedisServer),
-    Legs(Vec<(Leg, Mode)>),
+    Down { server: &'a RedisServer, keep_data: bool },
+    Legs(Switched),
 }
 
 impl Effect<'_> {
     /// Tells when everything worked again.
     fn heal(self) -> Result<u64, FaultError> {
         match self {
-            Effect::Pause(pause) => pause.heal(),
+            Effect::Awaited(awaited) => awaited.heal(),
+            Effect::Settings(settings) => settings.heal(),
+            Effect::Repeated(repeated) => Ok(repeated.heal()),
             Effect::Frozen(server) => {
                 server.thaw()?;
                 servers::ping(&server.url(), LIMIT)?;
                 Ok(clock::now_ns())
             }
-            Effect::Legs(legs) => {
-                at_once(&legs)?;
+            Effect::Down { server, keep_data } => {
+                if keep_data {
+                    server.restart()?;
+                } else {
+                    server.restart_empty()?;
+                }
                 Ok(clock::now_ns())
             }
+            Effect::Legs(legs) => legs.heal(),
         }
     }
-}
-
-/// Switches all legs at one moment; every one is tried, and the first error told.
-fn at_once(legs: &[(Leg, Mode)]) -> Result<(), ProxyError> {
-    thread::scope(|scope| {
-        let switching: Vec<_> = legs
-            .iter()
-            .map(|(leg, mode)| scope.spawn(|| leg.switch(*mode)))
-            .collect();
-        let mut all = Ok(());
-        for one in switching {
-            match one.join() {
-                Ok(switched) => all = all.and(switched),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        all
-    })
-}
-
-fn switch<'a>(
-    targets: &Targets<'_>,
-    mode: Mode,
-    no_target: impl FnOnce(&'static str) -> FaultError,
-) -> Result<Effect<'a>, FaultError> {
-    if targets.legs.is_empty() {
-        return Err(no_target("legs of a proxy"));
-    }
-    let with = |mode: &dyn Fn(&Leg) -> Mode| targets.legs.iter().map(|leg| (leg.clone(), mode(leg))).collect();
-    let (before, struck): (Vec<_>, Vec<_>) = (with(&Leg::mode), with(&|_| mode));
-    if let Err(error) = at_once(&struck) {
-        // The error that matters is the first.
-        let _ = Effect::Legs(before).heal();
-        return Err(error.into());
-    }
-    Ok(Effect::Legs(before))
-}
-
-/// A `CLIENT PAUSE … WRITE` in effect, and a write that waits for its end.
-#[derive(Debug)]
-struct Pause {
-    admin_url: String,
-    probe: thread::JoinHandle<Result<u64, redis::RedisError>>,
-}
-
-impl Pause {
-    fn begin(admin_url: String, limit: Duration) -> Result<Self, FaultError> {
-        let limit_ms = limit.as_nanos().div_ceil(1_000_000);
-        let mut admin = servers::connect(&admin_url, LIMIT)?;
-        // Connected before the pause, and silent until it is in effect.
-        let mut probing = servers::connect(&admin_url, LIMIT)?;
-        probing.set_read_timeout(Some(limit + LIMIT))?;
-        redis::cmd("CLIENT")
-            .arg("PAUSE")
-            .arg(limit_ms.to_string())
-            .arg("WRITE")
-            .exec(&mut admin)?;
-        // For Redis a write, so it waits; it changes nothing, as the key does not exist. Sent here and not by the
-        // thread, so that it waits already when this returns.
-        probing.send_packed_command(&redis::cmd("DEL").arg(PROBE_KEY).get_packed_command())?;
-        let probe = thread::Builder::new().name("lockbench-pause".into()).spawn(move || {
-            probing.recv_response()?;
-            Ok(clock::now_ns())
-        });
-        match probe {
-            Ok(probe) => Ok(Self { admin_url, probe }),
-            Err(error) => {
-                unpause(&admin_url)?;
-                Err(FaultError::Watch(error))
-            }
-        }
-    }
-
-    fn heal(self) -> Result<u64, FaultError> {
-        unpause(&self.admin_url)?;
-        self.outlast()
-    }
-
-    fn outlast(self) -> Result<u64, FaultError> {
-        match self.probe.join() {
-            Ok(to_ns) => Ok(to_ns?),
-            // The thread above cannot panic; if it does, so do we.
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    }
-}
-
-/// On a connection of its own: the one that began the pause may be long dead.
-fn unpause(admin_url: &str) -> Result<(), FaultError> {
-    let mut admin = servers::connect(admin_url, LIMIT)?;
-    Ok(redis::cmd("CLIENT").arg("UNPAUSE").exec(&mut admin)?)
 }
 
 /// Longest wait for one answer of a server that should answer at once; a busy machine must not reach it.
 const LIMIT: Duration = Duration::from_secs(10);
-const PROBE_KEY: &str = "lockbench:pause-probe";
 
 #[cfg(test)]
 mod tests {
@@ -334,11 +316,23 @@ mod tests {
         for fault in [
             Fault::FreezeServer,
             Fault::Refuse,
+            Fault::KillClients,
             Fault::PauseWrite {
                 limit: Duration::from_secs(1),
             },
         ] {
             let refused = inject(&fault, &Targets::default());
+            assert!(matches!(refused, Err(FaultError::NoTarget { .. })), "{fault:?}");
+        }
+        // What could leave a server changed is only for servers of our own.
+        for fault in [
+            Fault::Restart { keep_data: true },
+            Fault::Sleep { length: LIMIT },
+            Fault::ReadOnly,
+            Fault::NoReplicas,
+            Fault::OutOfMemory,
+        ] {
+            let refused = inject(&fault, &Targets::url("redis://127.0.0.1:1/"));
             assert!(matches!(refused, Err(FaultError::NoTarget { .. })), "{fault:?}");
         }
     }

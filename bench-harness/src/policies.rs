@@ -133,6 +133,9 @@ impl Experiment {
                     kind: window.kind(),
                     scope: window.scope,
                     masters: None,
+                    delay: None,
+                    jitter: None,
+                    persist: None,
                 };
                 faults.extend((0..self.reps).map(|_| spec));
             }
@@ -203,11 +206,12 @@ impl Experiment {
         let Some(timings) = Timings::of(policy, scenario.lease()).map(Timings::without_jitter) else {
             return Ok(());
         };
-        let shares = scenario.faults.iter().map(|fault| {
+        let shares = scenario.faults.iter().filter_map(|fault| {
+            let family = fault.kind.family()?;
             let asked = nanos(scenario.scaled(fault.length)) as i64;
             let overlaps = |length: i64| {
                 let of_phase = move |phase: i64| Fault {
-                    family: fault.kind.family(),
+                    family,
                     scope: fault.scope,
                     phase: timings.period.1 * phase / PHASES,
                     length,
@@ -220,7 +224,7 @@ impl Experiment {
             let longer = |lengths: Vec<i64>, than: i64| lengths.into_iter().filter(|length| *length > than).count();
             // None is demanded only where a fault that ends a little late brings none either.
             let late = asked + timings.lease / 10;
-            (longer(overlaps(late), 0), longer(overlaps(asked), timings.lease / 10))
+            Some((longer(overlaps(late), 0), longer(overlaps(asked), timings.lease / 10)))
         });
         let (any, clear) = shares.fold((0, 0), |most, share| (most.0.max(share.0), most.1.max(share.1)));
         if any == 0 {

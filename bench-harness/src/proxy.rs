@@ -65,6 +65,8 @@ pub enum Mode {
     HoldReplies,
     /// Every byte arrives this much later, in each direction; order and throughput stay. The timer adds up to 2 ms.
     Delay(Duration),
+    /// The same, only that each piece is late by a length of its own, at random between these two; order stays.
+    DelayBetween(Duration, Duration),
 }
 
 /// Where, around a chosen request, a connection is cut.

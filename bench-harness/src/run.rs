@@ -5,6 +5,7 @@ mod held;
 mod load;
 mod look_up;
 mod stall;
+mod strike;
 mod target;
 mod team;
 mod ticker;
@@ -13,12 +14,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::clock;
-use crate::faults::{self, Fault, FaultError, FaultGuard, Observed, Targets};
+use crate::faults::FaultError;
 use crate::interrupt::Interrupt;
-use crate::measure::FaultRun;
-use crate::proxy::{Leg, ProxyError};
+use crate::proxy::ProxyError;
 use crate::real::RealClientError;
-use crate::scenario::{FaultKind, FaultSpec, Scenario};
 use crate::servers::ServerError;
 use crate::terminal::Progress;
 
@@ -26,6 +25,8 @@ pub(crate) use held::run_rounds;
 pub(crate) use load::run_load;
 pub(crate) use look_up::look_up;
 pub(crate) use stall::StallWatch;
+pub(crate) use strike::check_allowed;
+use strike::{fault_run, strike};
 pub(crate) use target::Target;
 
 /// How a run is made, besides its scenario.
@@ -108,114 +109,6 @@ pub enum RunError {
     /// Ended by Ctrl-C before there was anything to report.
     #[error("interrupted before anything was measured")]
     Interrupted,
-}
-
-/// Refuses at once what the server under test would not allow later.
-pub(crate) fn check_allowed(scenario: &Scenario, target: &Target, options: &RunOptions) -> Result<(), RunError> {
-    if target.own().is_none() && scenario.lock.kind.masters() > 1 {
-        return Err(RunError::NotOurs("a lock over several masters"));
-    }
-    for fault in &scenario.faults {
-        if target.own().is_none() && fault.kind == FaultKind::FreezeServer {
-            return Err(RunError::NotOurs(fault.kind.name()));
-        }
-        if target.own().is_none() && fault.kind.is_of_server() && !options.allow_faults {
-            return Err(RunError::NotAllowed(fault.kind.name()));
-        }
-    }
-    Ok(())
-}
-
-/// Brings a fault about, waits, heals it; an interrupt heals it at once.
-fn strike(
-    scenario: &Scenario,
-    spec: &FaultSpec,
-    target: &Target,
-    legs: Vec<Vec<Leg>>,
-    options: &RunOptions,
-) -> Result<Observed, RunError> {
-    let length = scenario.scaled(spec.length);
-    let kind = spec.kind.name();
-    let fault = match spec.kind {
-        FaultKind::PauseWrite => Fault::PauseWrite { limit: length },
-        FaultKind::FreezeServer => Fault::FreezeServer,
-        FaultKind::Refuse => Fault::Refuse,
-        FaultKind::Swallow => Fault::Swallow,
-        FaultKind::Hold => Fault::Hold {
-            deliver_after_close: false,
-        },
-        FaultKind::Deliver => Fault::Hold {
-            deliver_after_close: true,
-        },
-    };
-    let guards = inject(&fault, spec, target, legs).map_err(|source| RunError::Fault { kind, source })?;
-    let masters = spec
-        .masters
-        .map_or_else(String::new, |count| format!(", {count} of the masters"));
-    options.progress.line(&format!(
-        "fault {kind} for {:.2} s, scope {}{masters}",
-        length.as_secs_f64(),
-        spec.scope.name()
-    ));
-    let whole = options.interrupt.sleep(length);
-    // All are ended, whatever one of them says.
-    let ended: Vec<_> = guards
-        .into_iter()
-        // A pause ends by itself, some time late; to end it early would be another fault than the one asked for.
-        .map(|guard| if whole { guard.outlast() } else { guard.heal() })
-        .collect();
-    let mut observed: Option<Observed> = None;
-    for each in ended {
-        let each = each.map_err(|source| RunError::Fault { kind, source })?;
-        let so_far = observed.unwrap_or(each);
-        observed = Some(Observed {
-            from_ns: so_far.from_ns.min(each.from_ns),
-            to_ns: so_far.to_ns.max(each.to_ns),
-        });
-    }
-    let observed = observed.ok_or(RunError::NotOurs(kind))?;
-    options.progress.line(&format!(
-        "fault {kind} is over after {:.2} s",
-        observed.duration().as_secs_f64()
-    ));
-    Ok(observed)
-}
-
-/// Brings a fault about on as many masters as the scenario says. `legs` are those of each worker, one to each master.
-fn inject<'a>(
-    fault: &Fault,
-    spec: &FaultSpec,
-    target: &'a Target,
-    legs: Vec<Vec<Leg>>,
-) -> Result<Vec<FaultGuard<'a>>, FaultError> {
-    let masters = spec.masters.unwrap_or(usize::MAX);
-    if !spec.kind.is_of_server() {
-        let legs = legs
-            .into_iter()
-            .flat_map(|of_worker| of_worker.into_iter().take(masters));
-        return Ok(vec![faults::inject(fault, &Targets::legs(legs))?]);
-    }
-    let urls = target.urls().into_iter().enumerate().take(masters);
-    let of_master = urls.map(|(index, url)| {
-        let targets = Targets {
-            server: target.own().map(|servers| &servers[index]),
-            admin_url: Some(url),
-            legs: Vec::new(),
-        };
-        faults::inject(fault, &targets)
-    });
-    of_master.collect()
-}
-
-fn fault_run(scenario: &Scenario, spec: &FaultSpec, observed: Observed, origin_ns: u64) -> FaultRun {
-    FaultRun {
-        kind: spec.kind,
-        scope: spec.scope,
-        asked_ms: millis(scenario.scaled(spec.length)),
-        from_ms: millis_between(origin_ns, observed.from_ns),
-        observed_ms: millis(observed.duration()),
-        struck_ns: observed.from_ns,
-    }
 }
 
 fn millis(duration: Duration) -> f64 {

@@ -46,7 +46,7 @@ use serde::{Deserialize, Serialize};
 
 pub use checks::{POLICIES, SHORTEST_LEASE};
 pub use demand::{Arrival, ArrivalKind, KeyDist, Keys, Length, LengthKind, Model, Stage, Workload};
-pub use fault::{FaultKind, FaultSpec, Scope};
+pub use fault::{FaultKind, FaultSpec, NOT_HERE, Place, Scope};
 pub use lock_type::LockType;
 pub use stock::Stock;
 pub use units::{Comparison, Limit, Rate, Time, Unit, nanos};
@@ -158,6 +158,15 @@ pub struct ScenarioError {
     pub place: String,
     /// What is wrong and what to do.
     pub message: String,
+}
+
+impl ScenarioError {
+    /// Whether the scenario is right and only asks for a fault that cannot be brought about here.
+    pub fn is_of_a_fault_that_is_not_here(&self) -> bool {
+        NOT_HERE
+            .iter()
+            .any(|(name, _)| fault::not_here(name).is_some_and(|reason| reason == self.message))
+    }
 }
 
 impl Scenario {

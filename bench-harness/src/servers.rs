@@ -6,6 +6,7 @@ mod guardian;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ pub struct RedisServer {
     binary: PathBuf,
     version: Version,
     // Before `dir`: the server has to be gone when its directory is removed.
-    process: Option<Process>,
+    process: Mutex<Option<Process>>,
     dir: TempDir,
 }
 
@@ -93,11 +94,12 @@ impl RedisServer {
     pub fn start(options: &ServerOptions) -> Result<Self, ServerError> {
         let (binary, version) = binary::find()?;
         let dir = create_dir().map_err(system("create a directory"))?;
-        fs::write(dir.path().join("redis.conf"), config(dir.path(), options)).map_err(system("write redis.conf"))?;
-        let mut server = Self {
+        fs::write(dir.path().join("redis.conf"), config(dir.path(), options, version))
+            .map_err(system("write redis.conf"))?;
+        let server = Self {
             binary,
             version,
-            process: None,
+            process: Mutex::new(None),
             dir,
         };
         server.launch()?;
@@ -120,7 +122,7 @@ impl RedisServer {
 
     /// The process id of the server itself, or `None` after [`kill`](Self::kill).
     pub fn pid(&self) -> Option<u32> {
-        self.process.as_ref().map(Process::id)
+        self.process().as_ref().map(Process::id)
     }
 
     /// The version the binary says it has.
@@ -140,7 +142,8 @@ impl RedisServer {
     /// # Errors
     /// [`ServerError::NotRunning`] and [`ServerError::System`].
     pub fn freeze(&self) -> Result<(), ServerError> {
-        let process = self.running()?;
+        let process = self.process();
+        let process = process.as_ref().ok_or(ServerError::NotRunning)?;
         process.signal(Signal::STOP, "send SIGSTOP")?;
         process.wait_until_stopped();
         Ok(())
@@ -151,15 +154,17 @@ impl RedisServer {
     /// # Errors
     /// [`ServerError::NotRunning`] and [`ServerError::System`].
     pub fn thaw(&self) -> Result<(), ServerError> {
-        self.running()?.signal(Signal::CONT, "send SIGCONT")
+        let process = self.process();
+        let process = process.as_ref().ok_or(ServerError::NotRunning)?;
+        process.signal(Signal::CONT, "send SIGCONT")
     }
 
     /// Kills the server (SIGKILL), frozen or not, and returns when it is gone; its files stay for a restart.
     ///
     /// # Errors
     /// [`ServerError::NotRunning`] when it was killed before.
-    pub fn kill(&mut self) -> Result<(), ServerError> {
-        self.process.take().ok_or(ServerError::NotRunning)?.end(Files::Keep);
+    pub fn kill(&self) -> Result<(), ServerError> {
+        self.process().take().ok_or(ServerError::NotRunning)?.end(Files::Keep);
         Ok(())
     }
 
@@ -167,8 +172,8 @@ impl RedisServer {
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub fn restart(&mut self) -> Result<(), ServerError> {
-        if self.process.is_some() {
+    pub fn restart(&self) -> Result<(), ServerError> {
+        if self.pid().is_some() {
             self.kill()?;
         }
         self.launch()
@@ -178,8 +183,8 @@ impl RedisServer {
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub fn restart_empty(&mut self) -> Result<(), ServerError> {
-        if self.process.is_some() {
+    pub fn restart_empty(&self) -> Result<(), ServerError> {
+        if self.pid().is_some() {
             self.kill()?;
         }
         let data = self.dir.path().join("data");
@@ -192,14 +197,15 @@ impl RedisServer {
     /// Ends the server and removes its directory, as dropping it does.
     pub fn stop(self) {}
 
-    fn running(&self) -> Result<&Process, ServerError> {
-        self.process.as_ref().ok_or(ServerError::NotRunning)
+    fn process(&self) -> MutexGuard<'_, Option<Process>> {
+        // No code panics while it holds this lock; if it ever does, the process is still the one it was.
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn launch(&mut self) -> Result<(), ServerError> {
+    fn launch(&self) -> Result<(), ServerError> {
         let dir = self.dir.path();
         fs::create_dir_all(dir.join("data")).map_err(system("create the data directory"))?;
-        self.process = Some(Process::spawn(&self.binary, dir).map_err(system("start a process"))?);
+        *self.process() = Some(Process::spawn(&self.binary, dir).map_err(system("start a process"))?);
         if let Err(not_ready) = self.wait_until_ready() {
             self.kill()?;
             return Err(not_ready);
@@ -241,12 +247,16 @@ fn create_dir() -> io::Result<TempDir> {
     }
 }
 
-fn config(dir: &Path, options: &ServerOptions) -> String {
+fn config(dir: &Path, options: &ServerOptions, version: Version) -> String {
     let dir = dir.display();
     let append_only = if options.append_only { "yes" } else { "no" };
     let mut config = format!(
         "port 0\nunixsocket \"{dir}/redis.sock\"\ndir \"{dir}/data\"\nsave \"\"\nappendonly {append_only}\ndaemonize no\n"
     );
+    if version >= (7, 0, 0) {
+        // For DEBUG SLEEP, which older ones allow anyway; only over the socket, which is ours.
+        config.push_str("enable-debug-command local\n");
+    }
     for line in &options.config {
         config.push_str(line);
         config.push('\n');

@@ -1,5 +1,7 @@
 //! Faults: each takes effect, tells when, and heals with its guard.
 
+mod server;
+
 use std::io::ErrorKind;
 use std::net::TcpStream;
 use std::thread;

@@ -12,6 +12,7 @@ mod faults; // each fault takes effect, tells when, and heals
 mod fence_gate; // an older fencing token is refused where it matters
 mod hand_off; // a held lock goes on in another process, and in one only
 mod harness; // the load tool from the outside: its exit codes, its processes, its report
+mod harness_faults; // each fault under load, and what may not or cannot be
 mod harness_kinds; // the load tool over every kind of lock
 mod lost_replies; // what may have run, and may still run later, harms nobody
 mod many_locks; // thousands of held locks on one watchdog: none is lost, and what they cost

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 // G20
 #[tokio::test]
 async fn acquires_while_redis_is_dead_say_so_and_the_next_one_after_its_return_works() {
-    let mut server = fresh_server();
+    let server = fresh_server();
     let locks = client(&server).await;
     server.kill().unwrap();
     all_unavailable(&locks, || locks.reentrant("n").acquire()).await;
@@ -39,7 +39,7 @@ async fn acquires_while_redis_is_silent_say_so_and_the_next_one_after_its_return
 // G20
 #[tokio::test]
 async fn waiters_whose_redis_dies_are_told_so_and_not_that_the_lock_was_busy() {
-    let mut server = fresh_server();
+    let server = fresh_server();
     let (holding, locks) = (lasting(&server.url()).await, client(&server).await);
     let lease = holding.reentrant("n").acquire().await.unwrap();
     let calls = script_calls(&server);
@@ -54,7 +54,7 @@ async fn waiters_whose_redis_dies_are_told_so_and_not_that_the_lock_was_busy() {
 
 #[tokio::test]
 async fn a_try_acquire_while_redis_is_dead_is_no_busy() {
-    let mut server = fresh_server();
+    let server = fresh_server();
     let locks = client(&server).await;
     server.kill().unwrap();
     let error = locks.reentrant("n").try_acquire().await.unwrap_err();
@@ -63,7 +63,7 @@ async fn a_try_acquire_while_redis_is_dead_is_no_busy() {
 
 #[tokio::test]
 async fn an_acquire_without_a_limit_bears_a_dead_redis_for_one_watchdog_time() {
-    let mut server = fresh_server();
+    let server = fresh_server();
     let locks = client(&server).await;
     server.kill().unwrap();
     let acquire = locks.reentrant("n").acquire().into_future();
@@ -75,7 +75,7 @@ async fn an_acquire_without_a_limit_bears_a_dead_redis_for_one_watchdog_time() {
 
 #[tokio::test]
 async fn an_acquire_without_a_limit_outlasts_an_outage_shorter_than_the_watchdog_time() {
-    let mut server = fresh_server();
+    let server = fresh_server();
     let locks = lasting(&server.url()).await;
     server.kill().unwrap();
     let acquire = tokio::spawn(locks.reentrant("n").acquire().into_future());
@@ -124,7 +124,7 @@ async fn a_restart_that_keeps_the_data_loses_neither_holder_nor_waiter() {
         append_only: true,
         ..ServerOptions::default()
     };
-    let mut server = RedisServer::start(&options).unwrap();
+    let server = RedisServer::start(&options).unwrap();
     let (holding, locks) = (lasting(&server.url()).await, lasting(&server.url()).await);
     let lease = holding.reentrant("n").acquire().await.unwrap();
     let waiting = waiter(&server, &locks).await;
@@ -137,7 +137,7 @@ async fn a_restart_that_keeps_the_data_loses_neither_holder_nor_waiter() {
 
 #[tokio::test]
 async fn after_a_restart_without_data_the_waiter_holds_and_the_holder_is_told() {
-    let mut server = fresh_server();
+    let server = fresh_server();
     let (holding, locks) = (client(&server).await, lasting(&server.url()).await);
     let lease = holding.reentrant("n").acquire().await.unwrap();
     let waiting = waiter(&server, &locks).await;

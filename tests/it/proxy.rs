@@ -276,7 +276,7 @@ fn every_cut_point_around_the_second_request_can_be_walked() {
 
 #[test]
 fn a_dead_server_looks_dead_through_the_leg() {
-    let (mut server, proxy) = proxied();
+    let (server, proxy) = proxied();
     let leg = proxy.leg().unwrap();
     let mut client = Client::connect(&leg);
     client.ask("PING");

@@ -268,7 +268,7 @@ async fn a_restart_that_loads_its_data_is_a_risk_and_no_loss() {
         append_only: true,
         config: vec!["appendfsync always".into(), "key-load-delay 200".into()],
     };
-    let mut server = RedisServer::start(&options).unwrap();
+    let server = RedisServer::start(&options).unwrap();
     let mut filler = redis::pipe();
     for number in 0..10_000 {
         filler.set(format!("filler:{number}"), number).ignore();
@@ -439,7 +439,7 @@ async fn a_key_that_is_gone_or_no_lock_any_more_is_a_loss_at_the_next_renewal() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_without_data_is_a_loss_at_the_next_renewal() {
-    let mut server = fresh_server();
+    let server = fresh_server();
     let held = Held::on(&server).await;
     let server = tokio::task::spawn_blocking(move || {
         server.restart_empty().unwrap();

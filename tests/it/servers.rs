@@ -24,7 +24,7 @@ fn two_servers_run_side_by_side() {
 
 #[test]
 fn a_restart_keeps_what_the_append_only_file_holds() {
-    let mut server = RedisServer::start(&ServerOptions {
+    let server = RedisServer::start(&ServerOptions {
         append_only: true,
         ..Default::default()
     })
@@ -40,7 +40,7 @@ fn a_restart_keeps_what_the_append_only_file_holds() {
 
 #[test]
 fn a_server_that_shut_itself_down_can_be_restarted() {
-    let mut server = RedisServer::start(&ServerOptions {
+    let server = RedisServer::start(&ServerOptions {
         append_only: true,
         ..Default::default()
     })
@@ -59,7 +59,7 @@ fn a_server_that_shut_itself_down_can_be_restarted() {
 
 #[test]
 fn a_killed_server_is_gone_until_it_is_restarted() {
-    let mut server = fresh_server();
+    let server = fresh_server();
     let pid = server.pid().unwrap();
     server.kill().unwrap();
     assert!(!is_alive(pid));

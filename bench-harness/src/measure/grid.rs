@@ -133,7 +133,7 @@ impl Place {
 
 fn place(fault: &FaultRun) -> Place {
     let family = fault.kind.family();
-    let index = Family::ALL.iter().position(|one| *one == family).unwrap_or(0);
+    let index = Family::ALL.iter().position(|one| Some(*one) == family).unwrap_or(0);
     Place {
         fault: (index, fault.scope == Scope::Holders),
         asked_ms: fault.asked_ms,
@@ -145,7 +145,7 @@ fn cell(rounds: &[&Round], index: usize, scale: f64) -> Option<Cell> {
     let first = rounds.first()?;
     let rows: Vec<&PolicyRow> = rounds.iter().filter_map(|round| round.policies.get(index)).collect();
     let policy = rows.first()?.policy.clone();
-    let family = first.fault.kind.family();
+    let family = first.fault.kind.family()?;
     let observed_ms = rounds.iter().map(|round| round.fault.observed_ms).sum::<f64>() / rounds.len() as f64;
     let timings = Timings::of(&policy, Duration::from_secs_f64(first.lease_ms / 1e3))?;
     let expected = timings.share_lost_on_the_wire(family, (observed_ms * 1e6) as i64);

@@ -169,6 +169,10 @@ async fn read(leg: &Shared, connection: &Connection, mut source: impl AsyncRead 
             }
             _ if count == 0 => lane.close(),
             Mode::Delay(delay) => lane.push(&buffer[..count], clock::now_ns() + nanos(delay)),
+            Mode::DelayBetween(least, most) => {
+                let delay = fastrand::u64(nanos(least)..=nanos(most.max(least)));
+                lane.push(&buffer[..count], clock::now_ns() + delay);
+            }
             _ => lane.push(&buffer[..count], 0),
         }
         if count == 0 {
@@ -244,7 +248,7 @@ fn gate_is_open(mode: Mode, direction: Direction) -> bool {
         (Mode::Hold { .. } | Mode::Swallow | Mode::Refuse, _) => false,
         (Mode::HoldRequests, direction) => direction == Direction::ToClient,
         (Mode::HoldReplies, direction) => direction == Direction::ToServer,
-        (Mode::Pass | Mode::Delay(_), _) => true,
+        (Mode::Pass | Mode::Delay(_) | Mode::DelayBetween(..), _) => true,
     }
 }
 

@@ -7,8 +7,8 @@ use crate::evidence::{Kind, Record};
 use crate::faults::Observed;
 use crate::job::{first_key, policy_of};
 use crate::measure::{Fencing, LockRow, Overlaps, PolicyRow, Timeline, Told, Turns, Wrong};
-use crate::predict::{Prediction, Range, Timings};
-use crate::scenario::{FaultKind, FaultSpec, Scenario, nanos};
+use crate::predict::{Family, Prediction, Range, Timings};
+use crate::scenario::{FaultSpec, Scenario, nanos};
 
 use super::millis_between;
 
@@ -89,14 +89,15 @@ impl RoundFacts<'_> {
             commands_in_fault: self.commands_in_fault(index),
             locks: Vec::new(),
         };
-        // The scenario was checked: its policies all have timings.
-        let Some(timings) = Timings::of(policy, self.scenario.lease()) else {
+        // The scenario was checked: its policies all have timings, and its faults are of a family.
+        let (Some(timings), Some(family)) = (Timings::of(policy, self.scenario.lease()), self.spec.kind.family())
+        else {
             return row;
         };
         // The same for all its locks, and found by reading all that its worker wrote.
         let late = self.late(index);
         for lock in self.locks(index) {
-            let (prediction, overlap) = self.prediction(&timings, &lock, late);
+            let (prediction, overlap) = self.prediction(&timings, family, &lock, late);
             // A round trip and a wake-up either way: within the band it may go either way.
             let is_overlap = |length: i64| u64::from(prediction.lost && length > prediction.band);
             row.predicted_overlaps.0 += is_overlap(overlap.0);
@@ -123,13 +124,12 @@ impl RoundFacts<'_> {
     }
 
     /// What the model says of a lock, and for how long it has two at work under it: at the least, at the most.
-    fn prediction(&self, timings: &Timings, lock: &LockFacts, late: u64) -> (Prediction, Range) {
+    fn prediction(&self, timings: &Timings, family: Family, lock: &LockFacts, late: u64) -> (Prediction, Range) {
         let renewal_to_heal = signed(lock.before.0, self.observed.to_ns);
         let (sent, answered) = lock.before;
         let late = late + nanos(self.stall) + nanos(self.busy);
         let caught = lock.caught.map_or(0, |caught| caught.saturating_sub(sent));
         let uncertainty = late + answered.saturating_sub(sent) + caught + self.end_not_seen();
-        let family = self.spec.kind.family();
         let reaction = nanos(self.scenario.workload.reaction.0) as i64;
         (
             timings.predict(family, renewal_to_heal, uncertainty as i64),
@@ -140,7 +140,7 @@ impl RoundFacts<'_> {
     /// How much sooner than observed the fault may have ended. A pause ends by itself, and who watches for it is answered when its turn
     /// comes.
     fn end_not_seen(&self) -> u64 {
-        if self.spec.kind != FaultKind::PauseWrite {
+        if !self.spec.kind.ends_by_itself() {
             return 0;
         }
         let asked = self.scenario.scaled(self.spec.length);

@@ -162,9 +162,9 @@ impl RoundRun<'_> {
         let (lease, length) = (self.scenario.lease(), self.scenario.scaled(self.spec.length));
         let rest = match self.spec.kind.family() {
             // A renewal that was given up may have kept a lost lock alive for one more lease.
-            Family::Pending | Family::Delivered => lease,
+            Some(Family::Pending | Family::Delivered) | None => lease,
             // Told at the next attempt, or at the latest when the lease from before the fault is over.
-            Family::Refuse | Family::Swallow => lease.saturating_sub(length).max(lease / 3),
+            Some(Family::Refuse | Family::Swallow) => lease.saturating_sub(length).max(lease / 3),
         };
         rest + lease / 3
     }

@@ -84,7 +84,8 @@ pub(crate) fn run_load(outcome: &mut Outcome, target: &Target, options: &RunOpti
         record(&mut hand_overs, nanos);
     }
     load.hand_over = Latency::of(&hand_overs);
-    load.redis_cpu = (run_s > 0.0).then(|| cpu_s / run_s);
+    // A server that was started anew counts anew.
+    load.redis_cpu = (run_s > 0.0 && cpu_s >= 0.0).then(|| cpu_s / run_s);
     load.fairness_of_clients = fairness_of_clients(&scenario, &tallies);
     if scenario.workload.counter {
         let found = counters(&options.folder).map_err(|source| RunError::System {

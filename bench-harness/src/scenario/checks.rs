@@ -7,7 +7,10 @@ use std::time::Duration;
 use leasehold::LockKind;
 use toml::de::{DeTable, DeValue};
 
-use super::{KeyDist, LengthKind, LockType, Model, RedisMode, Scenario, ScenarioError, Scope, overrides};
+use super::fault::not_here;
+use super::{
+    FaultKind, KeyDist, LengthKind, LockType, Model, Place, RedisMode, Scenario, ScenarioError, Scope, overrides,
+};
 use crate::measure::metrics;
 
 /// The policies a scenario may name.
@@ -237,13 +240,50 @@ fn faults(scenario: &Scenario) -> Result<(), Wrong> {
             "only the model \"held\" tells holders from rivals: use scope = \"all\"".to_owned()
         })?;
         ensure(
-            !fault.kind.is_of_server() || fault.scope == Scope::All,
+            fault.kind.place() == Place::Proxy || fault.scope == Scope::All,
             path("scope"),
             || {
                 format!(
-                    "{} strikes the whole server: use scope = \"all\", or a fault of the proxy (refuse, swallow, hold, deliver)",
+                    "{} strikes the whole server: use scope = \"all\", or a fault of the proxy (refuse, swallow, hold, deliver, latency)",
                     fault.kind.name()
                 )
+            },
+        )?;
+        ensure(!held || fault.kind.family().is_some(), path("kind"), || {
+            format!(
+                "there is no model of what {} does to renewals, so no lock could be held against it: use the model \"closed\" or \
+                 \"open\"",
+                fault.kind.name()
+            )
+        })?;
+        let is_latency = fault.kind == FaultKind::Latency;
+        ensure(
+            is_latency == fault.delay.is_some(),
+            path("delay"),
+            || match is_latency {
+                true => "say how much later everything arrives, as delay = \"100ms\"".to_owned(),
+                false => "only latency has a delay: leave it out".to_owned(),
+            },
+        )?;
+        ensure(is_latency || fault.jitter.is_none(), path("jitter"), || {
+            "only latency has a jitter: leave it out".to_owned()
+        })?;
+        let restarts = fault.kind == FaultKind::Restart;
+        ensure(restarts || fault.persist.is_none(), path("persist"), || {
+            "only restart loses or keeps data: leave it out".to_owned()
+        })?;
+        let append_only = scenario
+            .redis
+            .config
+            .get("appendonly")
+            .is_some_and(|value| value == "yes");
+        ensure(
+            !restarts || append_only || fault.persist == Some(false),
+            path("persist"),
+            || {
+                "a server without an append-only file comes back empty: write persist = false, or \
+                 config = { appendonly = \"yes\" } below [redis]"
+                    .to_owned()
             },
         )?;
         let masters = scenario.lock.kind.masters();
@@ -362,6 +402,9 @@ pub(super) fn suggestion(message: &str) -> String {
     let Some(wrong) = names.next() else {
         return message.to_owned();
     };
+    if let Some(reason) = not_here(wrong).filter(|_| what == "value") {
+        return reason;
+    }
     let right: Vec<&str> = names.collect();
     match nearest(wrong, &right) {
         Some(name) => format!("unknown {what} {wrong:?}; did you mean {name:?}?"),

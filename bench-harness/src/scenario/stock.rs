@@ -40,6 +40,8 @@ const STOCK: &[Stock] = stock! {
     "read-mostly" on "read_write";
     "write-mostly" on "read_write";
     "fair-queue" on "fair";
+    "script-flush" on "reentrant";
+    "oom-convoy" on "reentrant";
 };
 
 #[cfg(test)]
