@@ -76,6 +76,10 @@ async fn work_on(job: Job) -> Result<Tally, String> {
             lease: job.scenario.lease(),
             locks: u64::from(job.scenario.workload.keys.count),
             watcher: watcher(&job, &evidence),
+            stood_still: {
+                let evidence = Arc::clone(&evidence);
+                Arc::new(move |from_ns, to_ns| pulse::note_late(&evidence, from_ns, to_ns))
+            },
         };
         let driver = RedissonDriver::connect(options).await?;
         return start(job, evidence, (orders, finish)).await?.take(driver).await;

@@ -31,6 +31,8 @@ pub struct RedissonOptions {
     pub locks: u64,
     /// Told of every renewal.
     pub watcher: Watcher,
+    /// Told whenever the JVM stood still: from when to when, in nanoseconds of the boot-time clock.
+    pub stood_still: Arc<dyn Fn(u64, u64) + Send + Sync>,
 }
 
 /// Drives the fenced lock of a real Redisson, under its own watchdog.
@@ -60,6 +62,9 @@ struct Peer {
     _process: Child,
 }
 
+/// Told from when to when somebody stood still.
+type StoodStill = Arc<dyn Fn(u64, u64) + Send + Sync>;
+
 type Waiting = Arc<Mutex<HashMap<u64, oneshot::Sender<Result<Value, String>>>>>;
 
 /// The locks that are held, by name: the holder in Redis, and the end of the lease as far as it is known.
@@ -82,7 +87,7 @@ impl RedissonDriver {
             return Err("a JVM cannot be spoken to".to_owned());
         };
         let waiting = Waiting::default();
-        tokio::spawn(hear(answers, Arc::clone(&waiting)));
+        tokio::spawn(hear(answers, Arc::clone(&waiting), options.stood_still));
         let mut peer = Peer {
             orders: tokio::sync::Mutex::new(orders),
             waiting,
@@ -99,6 +104,8 @@ impl RedissonDriver {
             let id = peer.order(order).await?;
             peer.clients.push(id.as_str().unwrap_or_default().to_owned());
         }
+        // Collecting garbage, compiling: a JVM has pauses of its own.
+        peer.order(json!({"op": "pulse", "every_ms": 5})).await?;
         tokio::spawn(observe(
             options.observe,
             options.lease,
@@ -186,10 +193,14 @@ impl Peer {
     }
 }
 
-async fn hear(answers: ChildStdout, waiting: Waiting) {
+async fn hear(answers: ChildStdout, waiting: Waiting, stood_still: StoodStill) {
     let mut lines = BufReader::new(answers).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         let answer: Value = serde_json::from_str(&line).unwrap_or_default();
+        if let Some(late_ns) = answer["late_ns"].as_u64() {
+            let now_ns = clock::now_ns();
+            stood_still(now_ns.saturating_sub(late_ns), now_ns);
+        }
         let Some(caller) = answer["id"].as_u64().and_then(|id| lock(&waiting).remove(&id)) else {
             continue;
         };

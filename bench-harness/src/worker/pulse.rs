@@ -17,16 +17,21 @@ pub(super) async fn beat(evidence: Arc<EvidenceFile>) {
         tokio::time::sleep(PERIOD).await;
         let now = clock::now_ns();
         if now > due + nanos(WORTH_NOTING) {
-            evidence.write(&Record {
-                key: u64::MAX,
-                owner: 0,
-                fence: 0,
-                kind: Kind::Late,
-                clock: due,
-                second_clock: now,
-            });
+            note_late(&evidence, due, now);
         }
     }
+}
+
+/// Writes down that whatever was due at the first instant happened at the second.
+pub(super) fn note_late(evidence: &EvidenceFile, due_ns: u64, now_ns: u64) {
+    evidence.write(&Record {
+        key: u64::MAX,
+        owner: 0,
+        fence: 0,
+        kind: Kind::Late,
+        clock: due_ns,
+        second_clock: now_ns,
+    });
 }
 
 const PERIOD: Duration = Duration::from_millis(5);

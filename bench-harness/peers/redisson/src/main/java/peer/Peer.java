@@ -113,6 +113,10 @@ public final class Peer {
                     done(id, w.thread.getId());
                     return;
                 }
+                case "pulse":
+                    pulse((Long) m.get("every_ms"));
+                    done(id, null);
+                    return;
                 case "interrupt": {
                     Worker w = worker(m);
                     w.thread.interrupt();
@@ -140,6 +144,26 @@ public final class Peer {
         } catch (Throwable e) {
             failed(id, e);
         }
+    }
+
+    /** Says from now on whenever this JVM, or the machine below it, stood still for longer than this. */
+    private void pulse(long everyMs) {
+        Thread beat = new Thread(() -> {
+            while (true) {
+                long due = System.nanoTime() + MS.toNanos(everyMs);
+                try {
+                    Thread.sleep(everyMs);
+                } catch (InterruptedException e) {
+                    return;
+                }
+                long late = System.nanoTime() - due;
+                if (late > MS.toNanos(everyMs)) {
+                    answer(Map.of("late_ns", late));
+                }
+            }
+        });
+        beat.setDaemon(true);
+        beat.start();
     }
 
     private RedissonClient connect(Map<String, Object> m) throws ReflectiveOperationException {
