@@ -11,7 +11,7 @@ end
 local function numbered(reply, lock, holder, token, now)
     local next_token = redis.pcall('INCR', token)
     if tonumber(next_token) and next_token < now then
-        local set = redis.pcall('SET', token, string.format('%.0f', now))
+        local set = redis.pcall('SET', token, string.format('%.0f', now), 'KEEPTTL')
         next_token = set['ok'] and now or set
     end
     if not tonumber(next_token) then
