@@ -301,6 +301,8 @@ fn scenario(arguments: &RunArguments) -> Result<Scenario, ScenarioError> {
         scenario.redis.mode = RedisMode::Url;
         scenario.redis.url = Some(url.clone());
         scenario.redis.config.clear();
+        // It may be asked for less than a server of ours.
+        scenario = scenario.checked("--redis")?;
     }
     if arguments.quick {
         scenario.quicken();

@@ -45,6 +45,8 @@ pub enum Role {
         policy: String,
         /// Its first key; the others follow.
         first_key: u64,
+        /// At how many moments of a renewal period it takes them.
+        moments: u32,
     },
     /// Waits for the locks that holders have.
     Rival {
@@ -73,18 +75,36 @@ pub enum Note {
     /// It is connected and waits for the start.
     Ready,
     /// How it goes.
-    Progress {
-        /// Requests answered.
-        answered: u64,
-        /// Requests in progress.
-        waiting: u64,
-    },
+    Progress(Going),
     /// A holder has all its locks.
     Holding,
     /// It has ended.
     Done(Box<Tally>),
     /// It cannot go on, and why.
     Failed(String),
+}
+
+/// How it goes with the requests of a worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Going {
+    /// Requests answered so far.
+    pub answered: u64,
+    /// Requests that wait for their lock now.
+    pub waiting: u64,
+    /// Locks held now.
+    pub held: u64,
+}
+
+impl std::ops::Add for Going {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            answered: self.answered + other.answered,
+            waiting: self.waiting + other.waiting,
+            held: self.held + other.held,
+        }
+    }
 }
 
 /// What one worker counted. Histograms travel as text.

@@ -127,17 +127,8 @@ impl Experiment {
         let mut faults: Vec<FaultSpec> = Vec::new();
         for window in &self.faults {
             for length in &self.lengths {
-                let spec = FaultSpec {
-                    at: Time::millis(4_000),
-                    length: *length,
-                    kind: window.kind(),
-                    scope: window.scope,
-                    masters: None,
-                    delay: None,
-                    jitter: None,
-                    persist: None,
-                };
-                faults.extend((0..self.reps).map(|_| spec));
+                let spec = FaultSpec::once(window.kind(), window.scope, Time::millis(4_000), *length);
+                faults.extend((0..self.reps).map(|_| spec.clone()));
             }
         }
         // In no order, so that what the machine does in the meantime does not look like the work of one fault.
@@ -254,9 +245,9 @@ impl Window {
             (Family::Refuse, _) => FaultKind::Refuse,
             (Family::Swallow, _) => FaultKind::Swallow,
             (Family::Pending, Scope::All) => FaultKind::PauseWrite,
-            (Family::Pending, Scope::Holders) => FaultKind::Hold,
+            (Family::Pending, _) => FaultKind::Hold,
             (Family::Delivered, Scope::All) => FaultKind::FreezeServer,
-            (Family::Delivered, Scope::Holders) => FaultKind::Deliver,
+            (Family::Delivered, _) => FaultKind::Deliver,
         }
     }
 }
@@ -290,7 +281,12 @@ impl FromStr for Choice {
             None => None,
             Some("all") => Some(Scope::All),
             Some("holders") => Some(Scope::Holders),
-            Some(other) => return Err(format!("{other:?} is no scope: write {family}/all or {family}/holders")),
+            Some("rivals") => Some(Scope::Rivals),
+            Some(other) => {
+                return Err(format!(
+                    "{other:?} is no scope: write {family}/all, {family}/holders or {family}/rivals"
+                ));
+            }
         };
         Ok(Self { family, scope })
     }
@@ -300,7 +296,7 @@ impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.scope {
             None => write!(f, "{}", self.family),
-            Some(scope) => write!(f, "{}/{}", self.family, scope.name()),
+            Some(scope) => write!(f, "{}/{}", self.family, scope),
         }
     }
 }
@@ -377,7 +373,7 @@ mod tests {
         assert_ne!(order(1), order(2));
         let sorted = |seed| {
             let mut faults = order(seed);
-            faults.sort_by_key(|fault| (fault.length, fault.kind.name(), fault.scope.name()));
+            faults.sort_by_key(|fault| (fault.length, fault.kind.name(), fault.scope.to_string()));
             faults
         };
         assert_eq!(sorted(1), sorted(2));
@@ -399,9 +395,10 @@ mod tests {
         let kinds: Vec<_> = windows("pending").into_iter().map(Window::kind).collect();
         assert_eq!(kinds, [FaultKind::PauseWrite, FaultKind::Hold]);
         assert_eq!(windows("delivered/all")[0].kind(), FaultKind::FreezeServer);
+        assert_eq!(windows("delivered/rivals")[0].kind(), FaultKind::Deliver);
         assert!("pause".parse::<Choice>().unwrap_err().contains("pending"));
         assert!(
-            "refuse/rivals"
+            "refuse/nobody"
                 .parse::<Choice>()
                 .unwrap_err()
                 .contains("refuse/holders")

@@ -4,11 +4,14 @@ mod facts;
 mod held;
 mod load;
 mod look_up;
+mod phase;
+mod schedule;
 mod stall;
 mod strike;
 mod target;
 mod team;
 mod ticker;
+mod traces;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -33,7 +33,9 @@ mod checks;
 mod demand;
 mod fault;
 mod lock_type;
+mod moment;
 mod overrides;
+mod scope;
 mod stock;
 mod units;
 
@@ -46,8 +48,10 @@ use serde::{Deserialize, Serialize};
 
 pub use checks::{POLICIES, SHORTEST_LEASE};
 pub use demand::{Arrival, ArrivalKind, KeyDist, Keys, Length, LengthKind, Model, Stage, Workload};
-pub use fault::{FaultKind, FaultSpec, NOT_HERE, Place, Scope};
+pub use fault::{FaultKind, FaultSpec, NOT_HERE, Place};
 pub use lock_type::LockType;
+pub use moment::{Phase, When};
+pub use scope::Scope;
 pub use stock::Stock;
 pub use units::{Comparison, Limit, Rate, Time, Unit, nanos};
 
@@ -99,6 +103,9 @@ pub struct Redis {
     /// Where the server is, for mode `url`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
+    /// Most requests and renewals a second that the server is asked for. Default for mode `url`: 1000/s; otherwise none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_rate: Option<Rate>,
     /// Further lines of the configuration of a server we start.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub config: BTreeMap<String, String>,
@@ -221,6 +228,14 @@ impl Scenario {
         self.scaled(self.lock.lease)
     }
 
+    /// Most requests and renewals a second that the server may be asked for.
+    pub fn max_rate(&self) -> Option<Rate> {
+        match self.redis.mode {
+            RedisMode::Spawn => self.redis.max_rate,
+            RedisMode::Url => Some(self.redis.max_rate.unwrap_or(MAX_RATE)),
+        }
+    }
+
     /// The policies that run side by side: those of the matrix, else the one of the lock.
     pub fn policies(&self) -> Vec<String> {
         if self.matrix.policies.is_empty() {
@@ -245,6 +260,12 @@ impl Scenario {
         let end = self.workload.duration;
         if self.workload.model != Model::Held {
             self.faults.retain(|fault| fault.at < end);
+            let names: Vec<_> = self.faults.iter().filter_map(|fault| fault.name.clone()).collect();
+            // What would follow a fault that is left out would never come.
+            self.faults.retain(|fault| match &fault.when {
+                Some(When::After { fault, .. }) => names.contains(fault),
+                _ => true,
+            });
             self.stages.retain(|stage| stage.at < end);
         }
     }
@@ -257,6 +278,9 @@ impl Default for CommandSpec {
         }
     }
 }
+
+/// A server with other users hardly notices it.
+const MAX_RATE: Rate = Rate(1_000.0);
 
 fn read_file(path: &str) -> Result<String, ScenarioError> {
     std::fs::read_to_string(Path::new(path)).map_err(|error| {

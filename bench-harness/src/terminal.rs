@@ -215,7 +215,7 @@ fn round_table(round: &Round, scale: f64, paint: &Paint) -> String {
     let mut text = format!(
         "\n fault: {}, scope {}, asked {:.2} s, observed {:.2} s      lease {:.1} s{}\n",
         fault.kind.name(),
-        fault.scope.name(),
+        fault.scope,
         fault.asked_ms / 1e3,
         fault.observed_ms / 1e3,
         round.lease_ms / 1e3,

@@ -124,7 +124,7 @@ impl Post {
     async fn take<D: Driver>(self, driver: D) -> Result<Tally, String> {
         let tally = match self.job.role.clone() {
             Role::Load => load::run(self, driver.clone()).await,
-            Role::Holder { first_key, .. } => held::hold(self, driver.clone(), first_key).await,
+            Role::Holder { first_key, moments, .. } => held::hold(self, driver.clone(), first_key, moments).await,
             Role::Rival { first_keys } => Ok(held::rival(self, driver.clone(), first_keys).await),
         };
         driver.close().await;

@@ -3,6 +3,7 @@
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use leasehold_bench::evidence::Kind;
 use leasehold_bench::measure::Outcome;
 use leasehold_bench::results;
 use rustix::process::Signal;
@@ -50,9 +51,10 @@ fn the_same_seed_asks_for_the_same_locks_in_the_same_order() {
         assert!(matches!(output.status.code(), Some(0 | 7)), "{output:?}");
         assert_eq!(results::read(&folder.path).unwrap().metrics["dropped"], Some(0.0));
         let records = leasehold_bench::evidence::read(&folder.path.join("evidence-0.bin")).unwrap();
-        let mut asked: Vec<_> = records.iter().map(|record| (record.owner, record.key)).collect();
+        // A worker also writes down when it ran late.
+        let taken = records.iter().filter(|record| record.kind == Kind::Acquired);
+        let mut asked: Vec<_> = taken.map(|record| (record.owner, record.key)).collect();
         asked.sort_unstable();
-        asked.dedup();
         asked
     };
     assert_eq!(owners("seed-one"), owners("seed-two"));

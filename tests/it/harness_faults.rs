@@ -1,12 +1,12 @@
 //! The load tool and its faults from the outside: each strikes under load, and what may not or cannot be is refused.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use leasehold_bench::measure::Outcome;
 use leasehold_bench::results;
 use leasehold_bench::scenario::{FaultKind, NOT_HERE, Place};
 use tests::lockbench::{self, Folder};
-use tests::{fresh_server, keys};
+use tests::{fresh_server, keys, pttl};
 
 #[test]
 fn every_fault_strikes_under_load_and_work_goes_on_after_it_with_no_overlap() {
@@ -88,6 +88,58 @@ fn somebody_elses_server_is_touched_by_no_fault_that_was_not_allowed() {
         }
     }
     assert_eq!(keys(&server), [""; 0]);
+}
+
+#[test]
+fn somebody_elses_server_is_asked_for_no_more_than_allowed_and_keeps_no_key() {
+    let server = fresh_server();
+    let url = server.url();
+    for lock in ["fenced", "fair", "read_write"] {
+        let folder = Folder::new(&format!("theirs-{lock}"));
+        let scenario = LOAD.replace("[redis]\nconfig = { appendonly = \"yes\" }\n", "");
+        let file = folder.path.join("scenario.toml");
+        std::fs::write(&file, scenario).unwrap();
+        let mut running = Command::new(lockbench::program())
+            .arg("run")
+            .arg(&file)
+            .args(["--set", "workload.duration=2s", "--set", &format!("lock.type={lock}")])
+            .args(["--set", "workload.hold.mean=0ms", "--redis", &url, "-o"])
+            .arg(&folder.path)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut looked_at = 0;
+        while running.try_wait().unwrap().is_none() {
+            for key in keys(&server) {
+                // The table of a waiter ends with it, and that of a fair lock with its run.
+                let left = pttl(&server, &key);
+                assert!(
+                    left != -1 || key.contains("queue") || key.contains("timeout"),
+                    "{key} has no end"
+                );
+                assert!(key.contains("lockbench:"), "{key}");
+                looked_at += 1;
+            }
+        }
+        assert!(looked_at > 0);
+        assert_eq!(keys(&server), [""; 0], "{lock}");
+        let load = results::read(&folder.path).unwrap().load.unwrap();
+        assert!(
+            load.throughput_per_s > 50.0 && load.throughput_per_s < 1_010.0,
+            "{load:?}"
+        );
+    }
+    let folder = Folder::new("theirs-too-fast");
+    let open = LOAD
+        .replace("[redis]\nconfig = { appendonly = \"yes\" }\n", "")
+        .replace(
+            "model = \"closed\"",
+            "model = \"open\"\narrival = { kind = \"constant\", rate = \"1500/s\" }",
+        );
+    let output = start(&folder, &open, &["--redis", &url]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("redis.max_rate = \"1500/s\""), "{said}");
 }
 
 #[test]

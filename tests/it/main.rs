@@ -8,6 +8,7 @@ mod contract; // what every lock must do, run for each kind
 mod events; // what a client tells about its leases, and how a slow reader hears it
 mod every_kind; // what befell renewals and tables elsewhere, with every kind
 mod fair; // the queue of the fair lock: order, dead waiters, mixed with Redisson's
+mod fault_moments; // whom a fault strikes and when
 mod faults; // each fault takes effect, tells when, and heals
 mod fence_gate; // an older fencing token is refused where it matters
 mod hand_off; // a held lock goes on in another process, and in one only

@@ -100,7 +100,7 @@ fn flags_that_name_nothing_known_are_refused_with_what_there_is() {
     for (flags, tip) in [
         ("--policy hope", "redisson-3.44"),
         ("--fault pause", "pending"),
-        ("--fault refuse/rivals", "refuse/holders"),
+        ("--fault refuse/nobody", "refuse/holders"),
         ("--pause 3", "write 500ms"),
         ("--scale 0.001", "after scale 0.001"),
         ("--kind none", "needs a lock that is renewed"),

@@ -57,10 +57,12 @@ impl CapacityArguments {
             scenario.redis.url = Some(url.clone());
             scenario.redis.config.clear();
         }
+        // A server that is not ours is asked for no more than that.
+        let most = scenario.max_rate().map_or(f64::INFINITY, |most| most.0);
         let question = Question {
             scenario,
             promises: self.slo.iter().cloned().collect::<BTreeMap<_, _>>(),
-            rates: (self.from, self.to.max(self.from)),
+            rates: (self.from.min(most), self.to.max(self.from).min(most)),
             resolution: f64::from(self.resolution) / 100.0,
             step: self.step.0,
             repeat: self.repeat(),

@@ -112,14 +112,14 @@ impl Cell {
 
     /// Fault and scope, as the command line names them.
     pub(crate) fn fault(&self) -> String {
-        format!("{}/{}", self.family, self.scope.name())
+        format!("{}/{}", self.family, self.scope)
     }
 }
 
 /// Where a fault stands in the grid.
 #[derive(Clone, Copy, PartialEq)]
 struct Place {
-    fault: (usize, bool),
+    fault: (usize, bool, bool),
     asked_ms: f64,
 }
 
@@ -135,7 +135,7 @@ fn place(fault: &FaultRun) -> Place {
     let family = fault.kind.family();
     let index = Family::ALL.iter().position(|one| Some(*one) == family).unwrap_or(0);
     Place {
-        fault: (index, fault.scope == Scope::Holders),
+        fault: (index, !fault.scope.reaches_rivals(), !fault.scope.reaches_holders()),
         asked_ms: fault.asked_ms,
     }
 }
@@ -148,7 +148,12 @@ fn cell(rounds: &[&Round], index: usize, scale: f64) -> Option<Cell> {
     let family = first.fault.kind.family()?;
     let observed_ms = rounds.iter().map(|round| round.fault.observed_ms).sum::<f64>() / rounds.len() as f64;
     let timings = Timings::of(&policy, Duration::from_secs_f64(first.lease_ms / 1e3))?;
-    let expected = timings.share_lost_on_the_wire(family, (observed_ms * 1e6) as i64);
+    let reached_ms = if first.fault.scope.reaches_holders() {
+        observed_ms
+    } else {
+        0.0
+    };
+    let expected = timings.share_lost_on_the_wire(family, (reached_ms * 1e6) as i64);
     let sum = |count: fn(&PolicyRow) -> u64| rows.iter().map(|row| count(row)).sum::<u64>();
     let held = sum(|row| row.held);
     let times = |of: fn(&LockRow) -> Option<f64>| rows.iter().flat_map(|row| &row.locks).filter_map(of).collect();

@@ -40,6 +40,9 @@ pub struct Round {
     /// For how long after the fault the server was busy with what had waited.
     #[serde(default)]
     pub busy_ms: f64,
+    /// Locks that the fault met in another phase of their renewals than was asked for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub out_of_phase: u64,
     /// What renewing cost while nothing went wrong.
     pub overhead: Overhead,
     /// A row for each policy.
@@ -206,6 +209,13 @@ impl Round {
                 self.busy_ms
             ));
         }
+        if self.out_of_phase > 0 {
+            return Some(format!(
+                "the fault met {} locks in another phase of their renewals than was asked for: repeat the run with fewer locks, \
+                 on a quieter machine, or with a larger scale",
+                self.out_of_phase
+            ));
+        }
         self.fault.flaw()
     }
 
@@ -263,6 +273,10 @@ impl Overlaps {
             max_ms: self.max_ms.max(other.max_ms),
         }
     }
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// The end of CLIENT PAUSE comes up to one cron tick late (measured: 0 … 102 ms at hz 10), and is seen when whoever waited before has been

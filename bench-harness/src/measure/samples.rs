@@ -195,6 +195,7 @@ fn round(fault: FaultRun, index: u64) -> Round {
         stall_ms: 3.0,
         late_ms: 0.0,
         busy_ms: 0.0,
+        out_of_phase: 0,
         overhead,
         policies,
         timelines,

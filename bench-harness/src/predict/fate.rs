@@ -100,8 +100,8 @@ impl Timings {
             self.lease
         };
         match scope {
-            Scope::All => (self.lease.max(heals), latest.max(heals)),
             Scope::Holders => (self.lease, latest),
+            Scope::All | Scope::Rivals | Scope::Share(_) => (self.lease.max(heals), latest.max(heals)),
         }
     }
 

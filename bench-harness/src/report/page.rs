@@ -40,7 +40,7 @@ pub fn page_with(outcome: &Outcome, looked_up: Option<(usize, &Round)>) -> Resul
             looked_up => looked_up.map(|(number, round)| context! {
                 number,
                 fault => round.fault.kind.name(),
-                scope => round.fault.scope.name(),
+                scope => round.fault.scope.to_string(),
                 ownership => chart::ownership(round),
                 timelines => round.timelines.iter().map(timeline_view).collect::<Vec<_>>(),
             }),
@@ -122,7 +122,8 @@ fn round_view(round: &Round) -> Value {
     context! {
         fault => round.fault.kind.name(),
         what => round.fault.kind.what(),
-        scope => round.fault.scope.name(),
+        scope => round.fault.scope.to_string(),
+        whom => round.fault.scope.whom(),
         asked => seconds(round.fault.asked_ms),
         observed => seconds(round.fault.observed_ms),
         lease => seconds(round.lease_ms),

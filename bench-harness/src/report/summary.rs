@@ -42,7 +42,7 @@ fn write_markdown(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
             text,
             "## {}, scope {}, observed {:.2} s, lease {:.1} s\n",
             fault.kind.name(),
-            fault.scope.name(),
+            fault.scope,
             fault.observed_ms / 1e3,
             round.lease_ms / 1e3
         )?;

@@ -10,7 +10,7 @@ use crate::measure::{Fencing, LockRow, Overlaps, PolicyRow, Timeline, Told, Turn
 use crate::predict::{Family, Prediction, Range, Timings};
 use crate::scenario::{FaultSpec, Scenario, nanos};
 
-use super::millis_between;
+use super::{millis_between, phase};
 
 /// All that is known of a round.
 pub(super) struct RoundFacts<'a> {
@@ -125,7 +125,11 @@ impl RoundFacts<'_> {
 
     /// What the model says of a lock, and for how long it has two at work under it: at the least, at the most.
     fn prediction(&self, timings: &Timings, family: Family, lock: &LockFacts, late: u64) -> (Prediction, Range) {
-        let renewal_to_heal = signed(lock.before.0, self.observed.to_ns);
+        // A fault that no holder can notice is none for its lock.
+        let renewal_to_heal = match self.spec.scope.reaches_holders() {
+            true => signed(lock.before.0, self.observed.to_ns),
+            false => 0,
+        };
         let (sent, answered) = lock.before;
         let late = late + nanos(self.stall) + nanos(self.busy);
         let caught = lock.caught.map_or(0, |caught| caught.saturating_sub(sent));
@@ -188,6 +192,16 @@ impl RoundFacts<'_> {
     pub(super) fn latest(&self) -> Duration {
         let late = (0..self.evidence.len()).map(|index| self.late(index)).max();
         Duration::from_nanos(late.unwrap_or(0))
+    }
+
+    /// How many locks the fault met in another phase of their renewals than was asked for.
+    pub(super) fn out_of_phase(&self) -> u64 {
+        let period = self.scenario.lease() / 3;
+        let policies = 0..self.scenario.policies().len();
+        let locks = policies.flat_map(|index| self.locks(index));
+        let since = |lock: &LockFacts| Duration::from_nanos(self.observed.from_ns.saturating_sub(lock.before.0));
+        let is_out = |lock: &LockFacts| !phase::is_met(self.spec.phase, since(lock), period);
+        locks.filter(is_out).count() as u64
     }
 
     /// All work under the locks of a policy, that of their rivals included.

@@ -11,12 +11,13 @@ use crate::job::{Note, Order, Role, first_key};
 use crate::measure::{Checked, Outcome, Overhead, Round};
 use crate::predict::Family;
 use crate::proxy::Leg;
-use crate::scenario::{FaultSpec, Scenario, Scope, nanos};
+use crate::scenario::{FaultSpec, Scenario, nanos};
 
 use super::facts::{self, RoundFacts};
 use super::team::Team;
 use super::ticker::Ticker;
-use super::{RunError, RunOptions, StallWatch, Target, fault_run, millis, soon, strike};
+use super::traces::Traces;
+use super::{RunError, RunOptions, StallWatch, Target, fault_run, millis, phase, soon, strike};
 
 /// Runs a round for each fault and puts what they measured into the outcome.
 pub(crate) fn run_rounds(
@@ -91,7 +92,12 @@ impl RoundRun<'_> {
     fn run(&self, stalls: &StallWatch) -> Result<Measured, RunError> {
         let (scenario, options) = (self.scenario, self.options);
         let prefix = format!("lockbench:{}:{}.{}:", self.run, self.index, self.attempt);
-        let mut team = Team::new(self.target, &self.folder(), prefix)?;
+        let count = u64::from(scenario.workload.keys.count);
+        let keys = (0..scenario.policies().len())
+            .map(first_key)
+            .flat_map(|first| first..first + count);
+        let _traces = Traces::of(self.target, keys.map(|key| format!("{prefix}{key}")))?;
+        let mut team = Team::new(self.target, &self.folder(), prefix.clone())?;
         self.assemble(&mut team)?;
         options.progress.begin(
             &format!(
@@ -112,18 +118,23 @@ impl RoundRun<'_> {
             &options.interrupt,
         )?;
         self.wait(origin_ns, scenario.scaled(scenario.workload.warm_up), "locks are held");
-        let overhead = self.quiet(&team, origin_ns)?;
+        let overhead = match self.ticker {
+            Some(ticker) => ticker.rest(|| self.quiet(&team, origin_ns)),
+            None => self.quiet(&team, origin_ns),
+        }?;
 
         team.order(|role| !is_holder(role), Order::Start { at_ns: clock::now_ns() });
         self.wait(origin_ns, scenario.scaled(self.spec.at), "rivals wait");
-        let legs = team
-            .members()
-            .iter()
-            .filter(|member| self.spec.scope == Scope::All || is_holder(&member.role));
+        let scope = self.spec.scope;
+        let legs = team.members().iter().filter(|member| match member.role {
+            Role::Holder { .. } => scope.reaches_holders(),
+            Role::Rival { .. } | Role::Load => scope.reaches_rivals(),
+        });
         let legs = legs.map(|member| member.legs.clone()).collect();
         if options.interrupt.is_set() {
             return Err(RunError::Interrupted);
         }
+        self.wait_for_phase(&team)?;
         stalls.take();
         let observed = strike(scenario, self.spec, self.target, legs, options)?;
         self.wait(origin_ns, self.after(), "the fault is over; leases run out");
@@ -175,6 +186,7 @@ impl RoundRun<'_> {
             let role = Role::Holder {
                 policy: policy.clone(),
                 first_key: first_key(index),
+                moments: self.spec.phase.moments(self.scenario.workload.keys.count),
             };
             team.add(self.scenario, self.target, role, (index as u32, policies.len() as u32))?;
         }
@@ -258,11 +270,26 @@ impl RoundRun<'_> {
             stall_ms: millis(stall),
             late_ms: millis(facts.latest()),
             busy_ms: millis(facts.busy),
+            out_of_phase: facts.out_of_phase(),
             overhead,
             policies: facts.policies(),
             timelines: facts.timelines(if self.options.grid { 1 } else { KEYS_SHOWN }),
         };
         Measured { round, checked }
+    }
+
+    /// Waits for the phase of renewals in which the fault is to strike; if it never comes, the locks that are met tell.
+    fn wait_for_phase(&self, team: &Team) -> Result<(), RunError> {
+        let period = self.scenario.lease() / 3;
+        let until_ns = clock::now_ns() + nanos(MOST_PERIODS * period);
+        if self.spec.phase.is_spread() {
+            return Ok(());
+        }
+        while !phase::is_now(self.spec.phase, &team.evidence()?, period, clock::now_ns())
+            && clock::now_ns() < until_ns
+            && self.options.interrupt.sleep(LOOK)
+        {}
+        Ok(())
     }
 
     fn wait(&self, origin_ns: u64, time: Duration, what: &str) {
@@ -294,6 +321,12 @@ fn is_holder(role: &Role) -> bool {
 }
 
 const TICK: Duration = Duration::from_millis(100);
+
+/// How often it is looked at what phase the renewals are in.
+const LOOK: Duration = Duration::from_millis(4);
+
+/// For so long the phase is waited for: later the locks are further apart, not nearer.
+const MOST_PERIODS: u32 = 3;
 
 /// A picture of more keys says no more.
 const KEYS_SHOWN: usize = 4;

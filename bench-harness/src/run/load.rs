@@ -1,24 +1,31 @@
 //! A run of the models `closed` and `open`: workers take and release locks, faults strike meanwhile.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::check;
 use crate::clock;
-use crate::job::{Note, Order, Role, Tally};
+use crate::job::{Going, Note, Order, Role, Tally};
 use crate::measure::{
-    Checked, FAIRNESS_WINDOW, FaultRun, Latency, Load, Outcome, Second, decode, histogram, jain, record,
+    Checked, FAIRNESS_WINDOW, FaultRun, Finding, Latency, Load, Outcome, Second, Severity, decode, histogram, jain,
+    record,
 };
-use crate::scenario::{Model, Scenario, nanos};
+use crate::scenario::{FaultSpec, Model, Scenario, nanos};
 use crate::worker::counters;
 
+use super::schedule::Schedule;
 use super::team::Team;
+use super::traces::Traces;
 use super::{RunError, RunOptions, Target, facts, fault_run, soon, strike};
 
 /// Runs the workload and puts what it measured into the outcome.
 pub(crate) fn run_load(outcome: &mut Outcome, target: &Target, options: &RunOptions) -> Result<(), RunError> {
     let scenario = outcome.scenario.clone();
-    let mut team = Team::new(target, &options.folder, format!("lockbench:{}:", outcome.run))?;
+    let prefix = format!("lockbench:{}:", outcome.run);
+    let names = (0..scenario.workload.keys.count).map(|key| format!("{prefix}{key}"));
+    let _traces = Traces::of(target, names)?;
+    let mut team = Team::new(target, &options.folder, prefix.clone())?;
     let processes = scenario.workload.processes;
     for index in 0..processes {
         team.add(&scenario, target, Role::Load, (index, processes))?;
@@ -38,11 +45,16 @@ pub(crate) fn run_load(outcome: &mut Outcome, target: &Target, options: &RunOpti
     options.progress.begin("load", Duration::from_nanos(end_ns - start_ns));
     // The last requests may wait as long as they are allowed to, and then hold their lock.
     let patience_ns = end_ns + nanos(scenario.workload.wait.0) + nanos(AFTER_THE_END);
+    let now = Mutex::new(Going::default());
     let (all_done, faults) = std::thread::scope(|scope| {
         let legs = team.members().iter().map(|member| member.legs.clone()).collect();
-        let faults = scope.spawn(|| strike_all(&scenario, target, legs, options, origin_ns));
-        let all_done = team.listen_until(patience_ns, &options.interrupt, |answered, waiting| {
-            let text = format!("{answered} answered, {waiting} in progress");
+        let faults = scope.spawn(|| strike_all(&scenario, target, legs, options, origin_ns, &now));
+        let all_done = team.listen_until(patience_ns, &options.interrupt, |going| {
+            *now.lock().unwrap_or_else(PoisonError::into_inner) = going;
+            let text = format!(
+                "{} answered, {} waiting, {} held",
+                going.answered, going.waiting, going.held
+            );
             options
                 .progress
                 .at(Duration::from_nanos(clock::now_ns().saturating_sub(start_ns)), &text);
@@ -57,7 +69,10 @@ pub(crate) fn run_load(outcome: &mut Outcome, target: &Target, options: &RunOpti
     let run_s = clock::now_ns().saturating_sub(start_ns) as f64 / 1e9;
     let cpu_s = target.cpu_s()? - cpu_before_s;
     let measured_until = clock::now_ns().min(end_ns);
-    let (_all_done, faults) = (all_done?, faults?);
+    let (_all_done, (faults, left)) = (all_done?, faults?);
+    if !options.interrupt.is_set() {
+        outcome.findings.extend(left);
+    }
     let tallies = team.finish()?;
     let evidence = team.evidence()?;
 
@@ -99,28 +114,41 @@ pub(crate) fn run_load(outcome: &mut Outcome, target: &Target, options: &RunOpti
     Ok(())
 }
 
-/// Brings the faults about, each when it is due; stops at an interrupt.
+/// Brings the faults about, each when it is due; stops at an interrupt. Says of those that never struck that the run is no measurement.
 fn strike_all(
     scenario: &Scenario,
     target: &Target,
     legs: Vec<Vec<crate::proxy::Leg>>,
     options: &RunOptions,
     origin_ns: u64,
-) -> Result<Vec<FaultRun>, RunError> {
-    let mut due: Vec<_> = scenario.faults.iter().collect();
-    due.sort_by_key(|fault| fault.at);
+    now: &Mutex<Going>,
+) -> Result<(Vec<FaultRun>, Vec<Finding>), RunError> {
+    let mut schedule = Schedule::new(scenario, origin_ns);
+    let end_ns = origin_ns + nanos(scenario.scaled(scenario.workload.duration));
     let mut faults = Vec::new();
-    for spec in due {
-        if !options
-            .interrupt
-            .sleep_until(origin_ns + nanos(scenario.scaled(spec.at)))
-        {
-            break;
-        }
-        let observed = strike(scenario, spec, target, legs.clone(), options)?;
+    while options.interrupt.sleep(LOOK) && clock::now_ns() < end_ns && !schedule.left().is_empty() {
+        let Some(spec) = schedule.due(clock::now_ns(), *now.lock().unwrap_or_else(PoisonError::into_inner)) else {
+            continue;
+        };
+        let struck = legs[..spec.scope.of_processes(legs.len())].to_vec();
+        let observed = strike(scenario, spec, target, struck, options)?;
+        schedule.over(spec, observed.to_ns);
         faults.push(fault_run(scenario, spec, observed, origin_ns));
     }
-    Ok(faults)
+    let never = |spec: &FaultSpec| Finding {
+        severity: Severity::Invalid,
+        text: match &spec.when {
+            Some(when) => format!(
+                "the fault {} never struck: {when} did not come about within the measured time",
+                spec.kind.name()
+            ),
+            None => format!(
+                "the fault {} never struck: another lasted until the measured time was over",
+                spec.kind.name()
+            ),
+        },
+    };
+    Ok((faults, schedule.left().into_iter().map(never).collect()))
 }
 
 /// The least even full window; the whole measured time if it is shorter than one.
@@ -190,6 +218,9 @@ fn merge(tallies: &[Tally], window_s: f64) -> Load {
         per_process: tallies.iter().map(|tally| tally.successes).collect(),
     }
 }
+
+/// How often it is looked whether a fault is due.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// Beyond the longest wait: for the work under the last locks.
 const AFTER_THE_END: Duration = Duration::from_secs(10);

@@ -43,7 +43,7 @@ pub(super) fn strike(
     options.progress.line(&format!(
         "fault {kind} for {:.2} s, scope {}{masters}",
         length.as_secs_f64(),
-        spec.scope.name()
+        spec.scope
     ));
     let whole = options.interrupt.sleep(length);
     // All are ended, whatever one of them says.

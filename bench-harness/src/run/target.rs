@@ -44,10 +44,7 @@ impl Target {
             return Ok(Self::Own(masters.collect::<Result<_, _>>()?));
         };
         Upstream::try_from_url(url)?;
-        let unreachable = |cause: redis::RedisError| RunError::Unreachable {
-            url: without_secret(url),
-            cause: cause.to_string(),
-        };
+        let unreachable = |cause| unreachable(url, &cause);
         let mut connection = connect(url).map_err(unreachable)?;
         let server: String = redis::cmd("INFO")
             .arg("server")
@@ -111,10 +108,7 @@ impl Target {
     pub(super) fn cpu_s(&self) -> Result<f64, RunError> {
         let mut seconds = 0.0;
         for url in self.urls() {
-            let unreachable = |cause: redis::RedisError| RunError::Unreachable {
-                url: without_secret(&url),
-                cause: cause.to_string(),
-            };
+            let unreachable = |cause| unreachable(&url, &cause);
             let mut connection = connect(&url).map_err(unreachable)?;
             let info: String = redis::cmd("INFO")
                 .arg("cpu")
@@ -134,10 +128,7 @@ impl Target {
     pub(super) fn executed(&self) -> Result<Executed, RunError> {
         let mut executed = Executed::default();
         for url in self.urls() {
-            let unreachable = |cause: redis::RedisError| RunError::Unreachable {
-                url: without_secret(&url),
-                cause: cause.to_string(),
-            };
+            let unreachable = |cause| unreachable(&url, &cause);
             let mut connection = connect(&url).map_err(unreachable)?;
             let stats: String = redis::cmd("INFO")
                 .arg("commandstats")
@@ -211,7 +202,15 @@ impl<'a> Parts<'a> {
     }
 }
 
-fn connect(url: &str) -> Result<redis::Connection, redis::RedisError> {
+/// The server under test does not answer.
+pub(super) fn unreachable(url: &str, cause: &redis::RedisError) -> RunError {
+    RunError::Unreachable {
+        url: without_secret(url),
+        cause: cause.to_string(),
+    }
+}
+
+pub(super) fn connect(url: &str) -> Result<redis::Connection, redis::RedisError> {
     let connection = redis::Client::open(url)?.get_connection_with_timeout(PATIENCE)?;
     connection.set_read_timeout(Some(PATIENCE))?;
     Ok(connection)

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::clock;
 use crate::evidence::{self, Record};
 use crate::interrupt::Interrupt;
-use crate::job::{Job, Note, Order, Role, Tally};
+use crate::job::{Going, Job, Note, Order, Role, Tally};
 use crate::proxy::{Leg, Proxy};
 use crate::scenario::{Scenario, nanos};
 
@@ -38,7 +38,7 @@ pub(super) struct Member {
     stdin: Option<ChildStdin>,
     evidence: PathBuf,
     tally: Option<Tally>,
-    progress: (u64, u64),
+    going: Going,
 }
 
 enum Heard {
@@ -93,7 +93,7 @@ impl Team {
             stdin: Some(stdin),
             evidence,
             tally: None,
-            progress: (0, 0),
+            going: Going::default(),
         };
         let stdout = joined.child.stdout.take();
         self.members.push(joined);
@@ -156,7 +156,7 @@ impl Team {
             Heard::Note(note) => {
                 match &note {
                     Note::Done(tally) => one.tally = Some((**tally).clone()),
-                    Note::Progress { answered, waiting } => one.progress = (*answered, *waiting),
+                    Note::Progress(going) => one.going = *going,
                     Note::Ready | Note::Holding | Note::Failed(_) => {}
                 }
                 Ok(Some((member, note)))
@@ -182,17 +182,18 @@ impl Team {
         &mut self,
         until_ns: u64,
         interrupt: &Interrupt,
-        mut told: impl FnMut(u64, u64),
+        mut told: impl FnMut(Going),
     ) -> Result<bool, RunError> {
         while self.members.iter().any(|member| member.tally.is_none()) {
             if interrupt.is_set() || clock::now_ns() >= until_ns {
                 return Ok(false);
             }
             self.listen(TICK)?;
-            let (answered, waiting) = self.members.iter().fold((0, 0), |sum, member| {
-                (sum.0 + member.progress.0, sum.1 + member.progress.1)
-            });
-            told(answered, waiting);
+            told(
+                self.members
+                    .iter()
+                    .fold(Going::default(), |sum, member| sum + member.going),
+            );
         }
         Ok(true)
     }

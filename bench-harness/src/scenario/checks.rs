@@ -1,6 +1,7 @@
 //! What a scenario must be to make sense, and where it is wrong if it does not.
 
-use crate::real::RealClient;
+mod faults;
+
 use std::ops::Range;
 use std::time::Duration;
 
@@ -8,10 +9,9 @@ use leasehold::LockKind;
 use toml::de::{DeTable, DeValue};
 
 use super::fault::not_here;
-use super::{
-    FaultKind, KeyDist, LengthKind, LockType, Model, Place, RedisMode, Scenario, ScenarioError, Scope, overrides,
-};
+use super::{KeyDist, LengthKind, LockType, Model, RedisMode, Scenario, ScenarioError, overrides};
 use crate::measure::metrics;
+use crate::real::RealClient;
 
 /// The policies a scenario may name.
 pub const POLICIES: [(&str, &str); 8] = [
@@ -58,7 +58,8 @@ pub(super) fn check(scenario: &Scenario) -> Result<(), Wrong> {
     basics(scenario)?;
     lock(scenario)?;
     workload(scenario)?;
-    faults(scenario)?;
+    rate(scenario)?;
+    faults::check(scenario)?;
     thresholds(scenario)
 }
 
@@ -229,80 +230,35 @@ fn workload(scenario: &Scenario) -> Result<(), Wrong> {
     })
 }
 
-fn faults(scenario: &Scenario) -> Result<(), Wrong> {
-    let held = scenario.workload.model == Model::Held;
-    for (index, fault) in scenario.faults.iter().enumerate() {
-        let path = |key: &str| format!("fault.{index}.{key}");
-        ensure(!fault.length.0.is_zero(), path("for"), || {
-            "a fault of no length is none".to_owned()
-        })?;
-        ensure(held || fault.scope == Scope::All, path("scope"), || {
-            "only the model \"held\" tells holders from rivals: use scope = \"all\"".to_owned()
-        })?;
-        ensure(
-            fault.kind.place() == Place::Proxy || fault.scope == Scope::All,
-            path("scope"),
-            || {
-                format!(
-                    "{} strikes the whole server: use scope = \"all\", or a fault of the proxy (refuse, swallow, hold, deliver, latency)",
-                    fault.kind.name()
-                )
-            },
-        )?;
-        ensure(!held || fault.kind.family().is_some(), path("kind"), || {
-            format!(
-                "there is no model of what {} does to renewals, so no lock could be held against it: use the model \"closed\" or \
-                 \"open\"",
-                fault.kind.name()
-            )
-        })?;
-        let is_latency = fault.kind == FaultKind::Latency;
-        ensure(
-            is_latency == fault.delay.is_some(),
-            path("delay"),
-            || match is_latency {
-                true => "say how much later everything arrives, as delay = \"100ms\"".to_owned(),
-                false => "only latency has a delay: leave it out".to_owned(),
-            },
-        )?;
-        ensure(is_latency || fault.jitter.is_none(), path("jitter"), || {
-            "only latency has a jitter: leave it out".to_owned()
-        })?;
-        let restarts = fault.kind == FaultKind::Restart;
-        ensure(restarts || fault.persist.is_none(), path("persist"), || {
-            "only restart loses or keeps data: leave it out".to_owned()
-        })?;
-        let append_only = scenario
-            .redis
-            .config
-            .get("appendonly")
-            .is_some_and(|value| value == "yes");
-        ensure(
-            !restarts || append_only || fault.persist == Some(false),
-            path("persist"),
-            || {
-                "a server without an append-only file comes back empty: write persist = false, or \
-                 config = { appendonly = \"yes\" } below [redis]"
-                    .to_owned()
-            },
-        )?;
-        let masters = scenario.lock.kind.masters();
-        ensure(
-            fault
-                .masters
-                .is_none_or(|count| masters > 1 && (1..=masters).contains(&count)),
-            path("masters"),
-            || match masters {
-                1 => "only a lock of the type \"quorum\" has several masters: leave it out".to_owned(),
-                _ => format!("a fault strikes 1 to {masters} masters: that is how many lockbench starts"),
-            },
-        )?;
-        ensure(held || fault.at < scenario.workload.duration, path("at"), || {
-            format!("it would begin after the measured {}", scenario.workload.duration)
-        })?;
-    }
-    ensure(!held || !scenario.faults.is_empty(), "fault", || {
-        "the model \"held\" has a round for each fault: write at least one [[fault]]".to_owned()
+/// Refuses to ask more of the user's server than they allow. Closed workloads are paced instead.
+fn rate(scenario: &Scenario) -> Result<(), Wrong> {
+    let Some(most) = scenario.max_rate() else {
+        return Ok(());
+    };
+    ensure(most.0 > 0.0, "redis.max_rate", || {
+        "at that rate nothing is ever asked: write one above 0".to_owned()
+    })?;
+    let work = &scenario.workload;
+    let (asked, of_what) = match work.model {
+        Model::Closed => return Ok(()),
+        Model::Open => {
+            let arrivals = work
+                .arrival
+                .iter()
+                .chain(scenario.stages.iter().map(|stage| &stage.arrival));
+            (arrivals.map(|arrival| arrival.rate.0).fold(0.0, f64::max), "arrivals")
+        }
+        Model::Held => {
+            let held = f64::from(work.keys.count) * scenario.policies().len() as f64;
+            (held * 3.0 / scenario.lease().as_secs_f64(), "renewals")
+        }
+    };
+    ensure(asked <= most.0, "redis.max_rate", || {
+        format!(
+            "{asked:.0} {of_what} a second are more than the {:.0} that the server may be asked for: lower them, or allow more \
+             with redis.max_rate = \"{asked:.0}/s\"",
+            most.0
+        )
     })
 }
 

@@ -3,15 +3,36 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::moment::{Phase, When};
+use super::scope::Scope;
 use super::units::Time;
 use crate::predict::Family;
 
 /// One thing that goes wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FaultSpec {
-    /// When: from the start of the measured time; in the model `held` from when the rivals wait.
+    /// By what other faults call it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// When: from the start of the measured time; in the model `held` from when the rivals wait. With `when` not before.
+    #[serde(default)]
     pub at: Time,
+    /// Again and again, from `at` on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every: Option<Time>,
+    /// With `every`: up to so much later each time, at random.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every_jitter: Option<Time>,
+    /// With `every`: so often. Default: until the measured time is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u32>,
+    /// What has to happen first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when: Option<When>,
+    /// In which phase of their renewals it meets the locks, in the model `held`.
+    #[serde(default, skip_serializing_if = "Phase::is_uniform")]
+    pub phase: Phase,
     /// How long.
     #[serde(rename = "for")]
     pub length: Time,
@@ -144,15 +165,26 @@ pub const NOT_HERE: [(&str, &str); 18] = [
     ("slow_close", "not built: use hold"),
 ];
 
-/// Whom a fault concerns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Scope {
-    /// Everybody.
-    #[default]
-    All,
-    /// Only the processes that hold locks, in the model `held`.
-    Holders,
+impl FaultSpec {
+    /// A fault that strikes once, at its time.
+    pub fn once(kind: FaultKind, scope: Scope, at: Time, length: Time) -> Self {
+        Self {
+            name: None,
+            at,
+            every: None,
+            every_jitter: None,
+            count: None,
+            when: None,
+            phase: Phase::Uniform,
+            length,
+            kind,
+            scope,
+            masters: None,
+            delay: None,
+            jitter: None,
+            persist: None,
+        }
+    }
 }
 
 impl FaultKind {
@@ -214,12 +246,10 @@ impl FaultKind {
             Self::Oom => "maxmemory: writes are refused with OOM; a server we started",
             Self::KillClients => "CLIENT KILL for everybody, once and then every 100 ms; the whole server",
             Self::ScriptFlush => "SCRIPT FLUSH, once and then every 100 ms; the whole server",
-            Self::Refuse => "Connections are reset and refused; in the proxy, for all or only for holders",
-            Self::Swallow => "Bytes vanish in both directions; in the proxy, for all or only for holders",
-            Self::Hold => {
-                "Bytes wait, then go on unless their client has left; in the proxy, for all or only for holders"
-            }
-            Self::Deliver => "Bytes wait, then all go on; in the proxy, for all or only for holders",
+            Self::Refuse => "Connections are reset and refused; in the proxy",
+            Self::Swallow => "Bytes vanish in both directions; in the proxy",
+            Self::Hold => "Bytes wait, then go on unless their client has left; in the proxy",
+            Self::Deliver => "Bytes wait, then all go on; in the proxy",
             Self::Latency => "Bytes arrive later, by delay and up to jitter more; in the proxy",
         }
     }
@@ -266,16 +296,6 @@ impl FaultKind {
 pub(super) fn not_here(name: &str) -> Option<String> {
     let (name, reason) = NOT_HERE.iter().find(|(known, _)| *known == name)?;
     Some(format!("the fault {name} cannot be brought about here: {reason}"))
-}
-
-impl Scope {
-    /// Its name in a scenario.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::All => "all",
-            Self::Holders => "holders",
-        }
-    }
 }
 
 #[cfg(test)]

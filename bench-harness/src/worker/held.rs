@@ -12,17 +12,19 @@ use crate::evidence::Kind;
 use crate::job::{Note, Tally};
 use crate::scenario::nanos;
 
-/// Takes one lock after another, evenly spread over a renewal period, so that the fault meets each phase of it;
+/// Takes its locks at so many moments, evenly spread over a renewal period, so that the fault meets them in as many phases of it;
 /// then works under all of them until told that one is lost, or until the end.
-pub(super) async fn hold<D: Driver>(post: Post, driver: D, first_key: u64) -> Result<Tally, String> {
+pub(super) async fn hold<D: Driver>(post: Post, driver: D, first_key: u64, moments: u32) -> Result<Tally, String> {
     let count = u64::from(post.job.scenario.workload.keys.count);
     let period = nanos(post.job.scenario.lease()) / 3;
+    let moments = u64::from(moments);
     let post = Arc::new(post);
     let mut acquiring = JoinSet::new();
     for number in 0..count {
         let (post, driver) = (Arc::clone(&post), driver.clone());
         acquiring.spawn(async move {
-            sleep_until(post.start_ns + number * period / count).await;
+            let moment = number * moments / count;
+            sleep_until(post.start_ns + moment * period / moments).await;
             take(&post, &driver, first_key + number, ACQUIRE_LIMIT).await
         });
     }

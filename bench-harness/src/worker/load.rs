@@ -13,7 +13,7 @@ use super::{Acquired, Post, say, sleep_until};
 use crate::clock;
 use crate::driver::{Access, Driver, Hold};
 use crate::evidence::Kind;
-use crate::job::{Note, Tally};
+use crate::job::{Going, Note, Tally};
 use crate::scenario::{Model, nanos};
 use crate::workload::{self, Arrival, Request, Requests};
 
@@ -26,6 +26,7 @@ pub(super) async fn run<D: Driver>(post: Post, driver: D) -> Result<Tally, Strin
         counts,
         owners: AtomicU64::new(0),
         waiting: AtomicU64::new(0),
+        held: AtomicU64::new(0),
     });
     let progress = tokio::spawn(Arc::clone(&desk).report_progress());
     let work = async {
@@ -52,6 +53,7 @@ struct Desk<D> {
     counts: Mutex<Counts>,
     owners: AtomicU64,
     waiting: AtomicU64,
+    held: AtomicU64,
 }
 
 impl<D: Driver> Desk<D> {
@@ -61,10 +63,19 @@ impl<D: Driver> Desk<D> {
         let end_ns = self.counts().end_ns();
         let (job, clients) = (&self.post.job, self.post.job.scenario.workload.clients);
         let mut running = JoinSet::new();
+        let pace = self
+            .post
+            .job
+            .scenario
+            .max_rate()
+            .map(|most| Arc::new(Pace::new(most.0 / f64::from(job.of))));
         for client in (0..clients).filter(|&client| workload::is_mine(client as usize, job.index, job.of)) {
-            let desk = Arc::clone(self);
+            let (desk, pace) = (Arc::clone(self), pace.clone());
             running.spawn(async move {
                 for request in Requests::of_client(&desk.post.job.scenario, client) {
+                    if let Some(pace) = &pace {
+                        sleep_until(pace.next(clock::now_ns())).await;
+                    }
                     let now = clock::now_ns();
                     if now >= end_ns {
                         break;
@@ -147,6 +158,7 @@ impl<D: Driver> Desk<D> {
             got_ns,
         });
         self.counts().acquired(started, got_ns, hold.attempts(), client);
+        self.held.fetch_add(1, Ordering::Relaxed);
         let counter = self.counter(request);
         let told = self.work(&hold, request, owner).await;
         if let Some(counter) = counter.filter(|_| !told) {
@@ -156,6 +168,7 @@ impl<D: Driver> Desk<D> {
         let end_ns = clock::now_ns();
         self.post.note(request.key, owner, Kind::WorkEnd, end_ns, 0);
         let released = hold.release().await.map_err(|refusal| refusal.of_any(&name));
+        self.held.fetch_sub(1, Ordering::Relaxed);
         self.counts().completed(started, got_ns..end_ns, released);
     }
 
@@ -194,10 +207,11 @@ impl<D: Driver> Desk<D> {
         loop {
             tokio::time::sleep(PROGRESS).await;
             let answered = self.counts().answered();
-            say(&Note::Progress {
+            say(&Note::Progress(Going {
                 answered,
                 waiting: self.waiting.load(Ordering::Relaxed),
-            });
+                held: self.held.load(Ordering::Relaxed),
+            }));
         }
     }
 
@@ -206,5 +220,40 @@ impl<D: Driver> Desk<D> {
     }
 }
 
-/// How often a worker says how it goes.
-const PROGRESS: Duration = Duration::from_millis(250);
+/// Keeps all clients of a worker together below a rate.
+struct Pace {
+    interval_ns: u64,
+    next_ns: Mutex<u64>,
+}
+
+impl Pace {
+    fn new(per_s: f64) -> Self {
+        Self {
+            interval_ns: (1e9 / per_s) as u64,
+            next_ns: Mutex::new(0),
+        }
+    }
+
+    /// When the next request may start. One that comes late makes up for nothing.
+    fn next(&self, now_ns: u64) -> u64 {
+        let mut next_ns = self.next_ns.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mine = now_ns.max(*next_ns);
+        *next_ns = mine + self.interval_ns;
+        mine
+    }
+}
+
+/// How often a worker says how it goes: faults wait for what it says.
+const PROGRESS: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pace_is_kept_and_lost_time_is_not_made_up_for() {
+        let pace = Pace::new(1_000.0);
+        let starts = [5, 5, 5, 9_000_000, 9_000_000].map(|now| pace.next(now));
+        assert_eq!(starts, [5, 1_000_005, 2_000_005, 9_000_000, 10_000_000]);
+    }
+}

@@ -1,0 +1,238 @@
+//! What the faults of a scenario must be to make sense.
+
+use super::{Wrong, ensure};
+use crate::scenario::{FaultKind, Model, Place, Scenario, Scope, When};
+
+/// Refuses faults that contradict themselves, one another or the workload.
+pub(super) fn check(scenario: &Scenario) -> Result<(), Wrong> {
+    let held = scenario.workload.model == Model::Held;
+    for (index, fault) in scenario.faults.iter().enumerate() {
+        let path = |key: &str| format!("fault.{index}.{key}");
+        ensure(!fault.length.0.is_zero(), path("for"), || {
+            "a fault of no length is none".to_owned()
+        })?;
+        match fault.scope {
+            Scope::All => {}
+            Scope::Holders | Scope::Rivals => ensure(held, path("scope"), || {
+                "only the model \"held\" tells holders from rivals: use scope = \"all\", or a share as \"share:0.3\""
+                    .to_owned()
+            })?,
+            Scope::Share(_) => ensure(!held && scenario.workload.processes > 1, path("scope"), || {
+                match held {
+                    true => "in the model \"held\" all locks of a policy are held by one process: use scope = \"holders\" or \"rivals\"",
+                    false => "a single process cannot be struck in part: write processes = 2 or more below [workload]",
+                }
+                .to_owned()
+            })?,
+        }
+        ensure(
+            fault.kind.place() == Place::Proxy || fault.scope == Scope::All,
+            path("scope"),
+            || {
+                format!(
+                    "{} strikes the whole server: use scope = \"all\", or a fault of the proxy (refuse, swallow, hold, deliver, latency)",
+                    fault.kind.name()
+                )
+            },
+        )?;
+        ensure(!held || fault.kind.family().is_some(), path("kind"), || {
+            format!(
+                "there is no model of what {} does to renewals, so no lock could be held against it: use the model \"closed\" or \
+                 \"open\"",
+                fault.kind.name()
+            )
+        })?;
+        let is_latency = fault.kind == FaultKind::Latency;
+        ensure(
+            is_latency == fault.delay.is_some(),
+            path("delay"),
+            || match is_latency {
+                true => "say how much later everything arrives, as delay = \"100ms\"".to_owned(),
+                false => "only latency has a delay: leave it out".to_owned(),
+            },
+        )?;
+        ensure(is_latency || fault.jitter.is_none(), path("jitter"), || {
+            "only latency has a jitter: leave it out".to_owned()
+        })?;
+        let restarts = fault.kind == FaultKind::Restart;
+        ensure(restarts || fault.persist.is_none(), path("persist"), || {
+            "only restart loses or keeps data: leave it out".to_owned()
+        })?;
+        let append_only = scenario
+            .redis
+            .config
+            .get("appendonly")
+            .is_some_and(|value| value == "yes");
+        ensure(
+            !restarts || append_only || fault.persist == Some(false),
+            path("persist"),
+            || {
+                "a server without an append-only file comes back empty: write persist = false, or \
+                 config = { appendonly = \"yes\" } below [redis]"
+                    .to_owned()
+            },
+        )?;
+        let masters = scenario.lock.kind.masters();
+        ensure(
+            fault
+                .masters
+                .is_none_or(|count| masters > 1 && (1..=masters).contains(&count)),
+            path("masters"),
+            || match masters {
+                1 => "only a lock of the type \"quorum\" has several masters: leave it out".to_owned(),
+                _ => format!("a fault strikes 1 to {masters} masters: that is how many lockbench starts"),
+            },
+        )?;
+        ensure(held || fault.at < scenario.workload.duration, path("at"), || {
+            format!("it would begin after the measured {}", scenario.workload.duration)
+        })?;
+        moment(scenario, index).map_err(|(key, message)| Wrong {
+            path: path(key),
+            message,
+        })?;
+    }
+    ensure(!held || !scenario.faults.is_empty(), "fault", || {
+        "the model \"held\" has a round for each fault: write at least one [[fault]]".to_owned()
+    })
+}
+
+/// What a fault says of when it strikes; else the key that is wrong, and why.
+fn moment(scenario: &Scenario, index: usize) -> Result<(), (&'static str, String)> {
+    let (faults, held) = (&scenario.faults, scenario.workload.model == Model::Held);
+    let fault = &faults[index];
+    let ensure = |holds: bool, key, message: &str| if holds { Ok(()) } else { Err((key, message.to_owned())) };
+    ensure(
+        held || fault.phase.is_uniform(),
+        "phase",
+        "only the model \"held\" has renewals in step: leave it out",
+    )?;
+    let keys = [
+        ("name", fault.name.is_some()),
+        ("every", fault.every.is_some()),
+        ("when", fault.when.is_some()),
+    ];
+    for (key, is_there) in keys {
+        ensure(
+            !held || !is_there,
+            key,
+            "in the model \"held\" each fault is a round of its own: leave it out",
+        )?;
+    }
+    for (key, is_there) in [
+        ("every_jitter", fault.every_jitter.is_some()),
+        ("count", fault.count.is_some()),
+    ] {
+        ensure(
+            !is_there || fault.every.is_some(),
+            key,
+            "it belongs to every = \"10s\", for a fault that strikes again: write both, or neither",
+        )?;
+    }
+    ensure(
+        fault.count != Some(0),
+        "count",
+        "a fault that never strikes is none: write 1 or more",
+    )?;
+    ensure(
+        fault.every.is_none() || fault.when.is_none(),
+        "when",
+        "a fault strikes every so often or when something happens: leave one of them out",
+    )?;
+    if let Some(every) = fault.every {
+        ensure(
+            every > fault.length,
+            "every",
+            "it would strike again before it is over: write a longer time than that of for",
+        )?;
+        ensure(
+            fault.every_jitter.is_none_or(|jitter| jitter < every),
+            "every_jitter",
+            "it has to be shorter than every, or faults would change places",
+        )?;
+    }
+    if let Some(name) = &fault.name {
+        ensure(
+            faults.iter().filter(|other| other.name.as_ref() == Some(name)).count() == 1,
+            "name",
+            "another fault bears the same name: give each its own",
+        )?;
+    }
+    if let Some(When::After { fault: other, .. }) = &fault.when {
+        let is_before = faults[..index].iter().any(|before| before.name.as_ref() == Some(other));
+        ensure(
+            is_before,
+            "when",
+            &format!("no fault above this one bears name = {other:?}: name the one it follows, and write it first"),
+        )?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said of a scenario with these faults, written below a load of two processes or a `held` workload.
+    fn refusal(model: &str, faults: &str) -> String {
+        let load = format!(
+            "schema = 1\nname = \"t\"\nquestion = \"?\"\n[lock]\ntype = \"reentrant\"\n[workload]\nmodel = \"{model}\"\n\
+             processes = 2\nclients = 4\nduration = \"5s\"\nhold = {{ kind = \"fixed\", mean = \"1ms\" }}\nkeys = {{ count = 5 }}\n"
+        );
+        let read = Scenario::parse("t.toml", &format!("{load}{faults}"), &[]);
+        read.map_or_else(|error| error.to_string(), |_| String::new())
+    }
+
+    fn fault(rest: &str) -> String {
+        format!("[[fault]]\nkind = \"refuse\"\nat = \"1s\"\nfor = \"1s\"\n{rest}\n")
+    }
+
+    #[test]
+    fn faults_that_fit_are_taken() {
+        for rest in [
+            "scope = \"share:0.5\"",
+            "every = \"2s\"\nevery_jitter = \"500ms\"\ncount = 2",
+            "when = \"held>=2\"",
+            "when = \"waiters>=1\"",
+        ] {
+            assert_eq!(refusal("closed", &fault(rest)), "", "{rest}");
+        }
+        let two = fault("name = \"first\"") + &fault("when = \"after(first)+1s\"");
+        assert_eq!(refusal("closed", &two), "");
+        for rest in ["scope = \"rivals\"", "phase = \"just_before\"", "phase = \"sweep(4)\""] {
+            assert_eq!(refusal("held", &fault(rest)), "", "{rest}");
+        }
+    }
+
+    #[test]
+    fn faults_that_do_not_fit_are_refused_with_what_to_do() {
+        let cases = [
+            ("closed", "scope = \"rivals\"", "only the model \"held\""),
+            ("held", "scope = \"share:0.5\"", "use scope = \"holders\""),
+            ("closed", "scope = \"share:2\"", "from 0.001 to 0.999"),
+            ("closed", "phase = \"just_after\"", "only the model \"held\""),
+            ("held", "phase = \"later\"", "is no phase"),
+            ("held", "every = \"3s\"", "a round of its own"),
+            ("held", "when = \"held>=1\"", "a round of its own"),
+            ("held", "name = \"first\"", "a round of its own"),
+            ("closed", "count = 2", "write both"),
+            ("closed", "every_jitter = \"1s\"", "write both"),
+            ("closed", "every = \"500ms\"", "before it is over"),
+            ("closed", "every = \"2s\"\nevery_jitter = \"2s\"", "change places"),
+            ("closed", "every = \"2s\"\ncount = 0", "never strikes"),
+            ("closed", "every = \"2s\"\nwhen = \"held>=1\"", "leave one of them out"),
+            ("closed", "when = \"lost>=1\"", "nothing to wait for"),
+            ("closed", "when = \"after(first)+1s\"", "no fault above this one"),
+            (
+                "closed",
+                "name = \"me\"\nwhen = \"after(me)+1s\"",
+                "no fault above this one",
+            ),
+        ];
+        for (model, rest, message) in cases {
+            let said = refusal(model, &fault(rest));
+            assert!(said.contains(message), "{rest}: {said:?}");
+        }
+        let twins = fault("name = \"a\"") + &fault("name = \"a\"");
+        assert!(refusal("closed", &twins).contains("bears the same name"));
+    }
+}
