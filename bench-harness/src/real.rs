@@ -86,9 +86,17 @@ impl RealClient {
         25_000_000
     }
 
-    /// How long it may pause at most before it opens a lost connection anew: 4.x draws pauses that grow up to a third of the lease.
-    pub(crate) fn longest_reconnect_ns(self, lease: i64) -> i64 {
-        if self.draws_pauses { lease / 3 } else { 0 }
+    /// How long after a fault of that length it opens a refused connection anew, at most.
+    ///
+    /// Either client doubles its pauses, so the one in which the fault ends is no longer than what went before. 3.27 pauses 4 ms first
+    /// and 8.2 s at most, whatever the lease (`ConnectionWatchdog` of the jar); 4.x draws between half a pause and a whole one, and was
+    /// told to begin with a 300th of the lease and to stop at a third.
+    pub(crate) fn longest_reconnect_ns(self, lease: i64, fault: i64) -> i64 {
+        let (grown, longest) = match self.draws_pauses {
+            true => (fault.saturating_mul(2).saturating_add(lease / 300), lease / 3),
+            false => (fault.saturating_add(4_000_000), 8_192_000_000),
+        };
+        grown.min(longest).saturating_add(self.tick_ns())
     }
 
     /// Sees to it that it can be started, which takes a while and the network when it is used for the first time.
@@ -229,6 +237,23 @@ mod tests {
             assert_eq!(what(client.name), what(client.preset));
         }
         assert_eq!(RealClient::of("redisson-3.27"), None);
+    }
+
+    #[test]
+    fn its_pauses_before_a_connection_grow_with_the_fault() {
+        let ms = |ms: i64| ms * 1_000_000;
+        let pause = |client: usize, fault| REAL_CLIENTS[client].longest_reconnect_ns(ms(3_000), fault);
+        assert_eq!(pause(0, ms(430)), ms(430 + 4 + 25));
+        assert_eq!(pause(0, i64::MAX), ms(8_192 + 25));
+        assert_eq!(pause(1, ms(100)), ms(200 + 10 + 25));
+        assert_eq!(pause(1, ms(2_500)), ms(1_000 + 25));
+        let timings = |policy| {
+            Timings::of(policy, Duration::from_secs(3))
+                .unwrap()
+                .under_a_fault_of(policy, ms(430))
+        };
+        assert_eq!(timings("redisson@3.27.0").reconnects, ms(459));
+        assert_eq!(timings("redisson-3.27").reconnects, 0);
     }
 
     #[test]

@@ -153,7 +153,10 @@ fn cell(rounds: &[&Round], index: usize, scale: f64) -> Option<Cell> {
     } else {
         0.0
     };
-    let expected = timings.share_lost_on_the_wire(family, (reached_ms * 1e6) as i64);
+    let reached = (reached_ms * 1e6) as i64;
+    let expected = timings
+        .under_a_fault_of(&policy, reached)
+        .share_lost_on_the_wire(family, reached);
     let sum = |count: fn(&PolicyRow) -> u64| rows.iter().map(|row| count(row)).sum::<u64>();
     let held = sum(|row| row.held);
     let times = |of: fn(&LockRow) -> Option<f64>| rows.iter().flat_map(|row| &row.locks).filter_map(of).collect();

@@ -23,7 +23,7 @@ pub struct Timings {
     /// How late all its timers together may come on a real machine.
     pub late: i64,
     /// How much sooner than refused answers a refused connection can cost a lock, for clients that open one anew after longer and longer
-    /// pauses.
+    /// pauses; [`Timings::under_a_fault_of`] says how long they have grown by its end.
     pub reconnects: i64,
 }
 
@@ -111,11 +111,18 @@ impl Timings {
                 // Of each pause and each answer waited for.
                 Some(client) => client.tick_ns() * (2 * pauses + 1),
             },
-            reconnects: real.map_or(0, |client| client.longest_reconnect_ns(lease)),
+            reconnects: real.map_or(0, |client| client.longest_reconnect_ns(lease, i64::MAX)),
             margin: margin.max(SHORTEST_MARGIN).min(period),
             effort,
             tells,
         })
+    }
+
+    /// The same under a fault of that length, for those whose pauses grow with it.
+    #[must_use]
+    pub fn under_a_fault_of(self, policy: &str, length: i64) -> Self {
+        let reconnects = RealClient::of(policy).map_or(0, |client| client.longest_reconnect_ns(self.lease, length));
+        Self { reconnects, ..self }
     }
 
     /// The same with every period as long as it can be, as the tables of the design have it.

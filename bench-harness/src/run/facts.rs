@@ -94,6 +94,8 @@ impl RoundFacts<'_> {
         else {
             return row;
         };
+        let length = signed(self.observed.from_ns, self.observed.to_ns);
+        let timings = timings.under_a_fault_of(policy, length);
         // The same for all its locks, and found by reading all that its worker wrote.
         let late = self.late(index);
         for lock in self.locks(index) {
