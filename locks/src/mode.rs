@@ -179,7 +179,7 @@ pub(crate) enum Given {
     Missing,
 }
 
-/// Reads the answer of an acquire script; all kinds answer in one shape.
+/// Reads the answer of an acquire script; all kinds answer in one shape, of which a plain 1 is short for a first hold.
 pub(crate) fn attempt(script: &'static str, answer: Value) -> Result<Attempt, CallError> {
     if let Some(grant) = grant(&answer) {
         return Ok(Attempt::Granted(grant));
@@ -197,9 +197,14 @@ pub(crate) fn attempt(script: &'static str, answer: Value) -> Result<Attempt, Ca
     }
 }
 
-/// Reads the answer of a release script; all kinds answer in one shape.
+/// Reads the answer of a release script; all kinds answer in one shape, of which a plain 0 is short for a lock that is free and that
+/// nobody waits for.
 pub(crate) fn given(script: &'static str, answer: Value) -> Result<Given, CallError> {
-    match pair(&answer) {
+    let answered = match answer {
+        Value::Int(0) => Some((0, 0)),
+        _ => pair(&answer),
+    };
+    match answered {
         Some((-1, _)) => Ok(Given::Missing),
         Some((left, heard)) if left >= 0 => {
             if heard < 0 {
@@ -233,10 +238,12 @@ pub(crate) fn nonsense(script: &'static str, answer: &Value) -> CallError {
 }
 
 fn grant(answer: &Value) -> Option<Grant> {
-    let Value::Array(parts) = answer else {
-        return None;
+    let parts = match answer {
+        Value::Int(1) => &[Value::Int(1), Value::Int(1)],
+        Value::Array(parts) => parts.as_slice(),
+        _ => return None,
     };
-    let (count, fencing_token) = match parts.as_slice() {
+    let (count, fencing_token) = match parts {
         [Value::Int(1), Value::Int(count)] => (count, None),
         [Value::Int(1), Value::Int(count), Value::Int(token)] => (count, Some(u64::try_from(*token).ok()?)),
         _ => return None,
@@ -281,6 +288,8 @@ mod tests {
         let read = |first, second| attempt("s", answer(first, second)).unwrap();
         let granted = |count, fencing_token| Attempt::Granted(Grant { count, fencing_token });
         assert_eq!(read(1, 2), granted(2, None));
+        assert_eq!(attempt("s", Value::Int(1)).unwrap(), granted(1, None));
+        assert!(attempt("s", Value::Int(0)).is_err() && attempt("s", Value::Int(-1)).is_err());
         let with_token = Value::Array(vec![Value::Int(1), Value::Int(1), Value::Int(33)]);
         assert_eq!(attempt("s", with_token).unwrap(), granted(1, Some(33)));
         let busy = |ms| Attempt::Busy {
@@ -302,6 +311,8 @@ mod tests {
     fn every_answer_of_a_release_is_read() {
         let read = |first, second| given("s", answer(first, second)).unwrap();
         assert_eq!(read(0, 3), Given::Left { count: 0, heard: 3 });
+        assert_eq!(given("s", Value::Int(0)).unwrap(), Given::Left { count: 0, heard: 0 });
+        assert!(given("s", Value::Int(1)).is_err());
         assert_eq!(read(0, -1), Given::Left { count: 0, heard: 0 });
         assert_eq!(read(2, 0), Given::Left { count: 2, heard: 0 });
         assert_eq!(read(-1, 0), Given::Missing);

@@ -203,9 +203,9 @@ macro_rules! catalog {
 // Names in brackets are the fragments that are joined in front.
 catalog! {
     /// Takes a reentrant lock or raises its hold.
-    REENTRANT_ACQUIRE: Script<1, 3> = ["hold", "take"] "reentrant_acquire";
+    REENTRANT_ACQUIRE: Script<1, 3> = ["free", "hold", "take"] "reentrant_acquire";
     /// Lowers a reentrant lock's hold, to nothing if told so.
-    REENTRANT_RELEASE: Script<1, 3> = ["hold"] "reentrant_release";
+    REENTRANT_RELEASE: Script<1, 3> = "reentrant_release";
     /// Takes a fenced lock or raises its hold.
     FENCED_ACQUIRE: Script<2, 3> = ["hold", "take", "fencing"] "fenced_acquire";
     /// Passes a reentrant lock on to another holder.

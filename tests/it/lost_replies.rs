@@ -665,26 +665,36 @@ impl<'a> Raw<'a> {
     fn acquire(&self, holder: &str, count: u32, lease_ms: i64) -> Vec<i64> {
         let mut eval = redis::cmd("EVAL");
         eval.arg(scripts::REENTRANT_ACQUIRE);
-        query(
+        let answer = query(
             self.server,
             eval.arg(1).arg(self.name).arg(holder).arg(count).arg(lease_ms),
-        )
+        );
+        in_full(answer, [1, 1])
     }
 
     fn release(&self, holder: &str, count: u32) -> Vec<i64> {
         let channel = format!("redisson_lock__channel:{{{}}}", self.name);
         let mut eval = redis::cmd("EVAL");
         eval.arg(scripts::REENTRANT_RELEASE);
-        query(
+        let answer = query(
             self.server,
             eval.arg(1).arg(self.name).arg(holder).arg(count).arg(channel),
-        )
+        );
+        in_full(answer, [0, 0])
     }
 
     fn renew(&self, holder: &str, lease_ms: i64) -> Vec<i64> {
         let mut eval = redis::cmd("EVAL");
         eval.arg(scripts::RENEW);
         query(self.server, eval.arg(1).arg(self.name).arg(lease_ms).arg(holder).arg(0))
+    }
+}
+
+/// An answer in full, if its commonest value came as one number.
+fn in_full(answer: redis::Value, commonest: [i64; 2]) -> Vec<i64> {
+    match answer {
+        redis::Value::Int(first) if first == commonest[0] => commonest.into(),
+        list => redis::from_redis_value(list).unwrap(),
     }
 }
 

@@ -5,9 +5,9 @@ macro_rules! script {
 }
 
 /// Takes a reentrant lock or raises its hold: one key, three arguments.
-pub const REENTRANT_ACQUIRE: &str = script!("hold", "take", "reentrant_acquire");
+pub const REENTRANT_ACQUIRE: &str = script!("free", "hold", "take", "reentrant_acquire");
 /// Lowers a reentrant lock's hold: one key, three arguments.
-pub const REENTRANT_RELEASE: &str = script!("hold", "reentrant_release");
+pub const REENTRANT_RELEASE: &str = script!("reentrant_release");
 /// Passes a reentrant lock on to another holder: one key, three arguments.
 pub const HAND_OVER: &str = script!("hold", "take", "pass", "hand_over");
 /// Takes a fair lock, raises its hold or queues for it: three keys, five arguments.
