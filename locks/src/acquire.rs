@@ -74,7 +74,7 @@ pub(crate) async fn acquire(
     let aside = mode.part() == Part::Read;
     let mut spin = Backoff::new(FIRST_SPIN, LONGEST_SPIN);
     loop {
-        if !mode.queues() {
+        if !mode.queues() && queued.others_come_first() {
             let _ = tokio::time::timeout(patience.left(), queued.let_others_come_first()).await;
         }
         // Only who hears may queue: a waiter that nobody hears counts as dead.

@@ -41,7 +41,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    link: Option<(u64, Link)>,
+    link: Option<(u64, Arc<Link>)>,
     /// The number of the newest link, or of the one being opened.
     generation: u64,
     /// Since when a link is being opened.
@@ -111,7 +111,7 @@ impl Connection {
         self.link(None).await.map(|_| ())
     }
 
-    async fn link(&self, until: Option<Moment>) -> Result<(u64, Link), CallError> {
+    async fn link(&self, until: Option<Moment>) -> Result<(u64, Arc<Link>), CallError> {
         if let Some(link) = lock(&self.shared.state).link.clone() {
             return Ok(link);
         }
@@ -141,7 +141,7 @@ impl Connection {
 impl Shared {
     /// The link, or the number of the opening to wait for. One that is under way for longer than it may take, on a runtime that
     /// stands still perhaps, is not waited for: another is begun.
-    fn link_or_opening(self: &Arc<Self>) -> Result<(u64, Link), u64> {
+    fn link_or_opening(self: &Arc<Self>) -> Result<(u64, Arc<Link>), u64> {
         let mut state = lock(&self.state);
         if let Some(link) = state.link.clone() {
             return Ok(link);
@@ -171,7 +171,7 @@ impl Shared {
             Ok(link) => {
                 let requests = serve_subscriptions(link.clone(), &self, generation);
                 state.doomed.retain(|old| !doomed.contains(old));
-                state.link = Some((generation, link));
+                state.link = Some((generation, Arc::new(link)));
                 // Under the same lock: a link that breaks right now must be known to the waiters before it is given up.
                 self.wakeups.connected(generation, requests);
                 None

@@ -5,10 +5,11 @@
 //! milliseconds of them, the lock is given back, and the own next attempt is held back a moment if others heard of it: the waiters
 //! of this process are nearer than a message, and would keep everybody else out.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use foldhash::HashMap;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
 
 use crate::clock::{self, Moment};
@@ -221,6 +222,11 @@ impl Queued<'_> {
     pub(crate) fn front_now(&self) -> Option<SemaphorePermit<'_>> {
         let permit = self.line.front.try_acquire().ok()?;
         (!lock(&self.line.passing).held_here).then_some(permit)
+    }
+
+    /// Whether this moment may belong to others, so that it has to be waited out.
+    pub(crate) fn others_come_first(&self) -> bool {
+        lock(&self.line.passing).giving_back > 0 || !lock(&self.queues.held_back).is_empty()
     }
 
     /// Waits out a moment that belongs to others.

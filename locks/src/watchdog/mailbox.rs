@@ -11,10 +11,10 @@
 //!
 //! It keeps nothing that has ended: a hold lies here only while it has leases, and everything else wakes the watchdog.
 
-use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use foldhash::HashMap;
 use tokio::sync::{Notify, oneshot};
 
 use crate::clock::Moment;
@@ -78,7 +78,7 @@ impl<H> Mailbox<H> {
     pub(super) fn new() -> Self {
         Mailbox {
             state: Mutex::new(State {
-                new: New::new(),
+                new: New::default(),
                 commands: Vec::new(),
                 sleeps_until: None,
                 in_table: 0,
