@@ -8,6 +8,7 @@ use crate::capacity::Capacity;
 use crate::measure::{Outcome, Round};
 use crate::report::{markdown, page_with};
 use crate::run::RunError;
+use crate::worker::COUNTER;
 
 /// Removes the results of an earlier run from a folder, and nothing else; makes the folder if it is not there.
 ///
@@ -114,7 +115,9 @@ pub fn json_schema() -> String {
 }
 
 fn is_evidence(name: &str) -> bool {
-    name.starts_with("evidence-") && name.ends_with(".bin")
+    // A counter that went on from an earlier run would hide the updates that this one loses.
+    let is_counter = name.strip_prefix(COUNTER).is_some_and(|key| key.parse::<u64>().is_ok());
+    name.starts_with("evidence-") && name.ends_with(".bin") || is_counter
 }
 
 fn system(what: &str, path: &Path, source: std::io::Error) -> RunError {
@@ -233,7 +236,7 @@ mod tests {
     #[test]
     fn clearing_a_folder_leaves_what_is_not_ours() {
         let folder = tempfile::tempdir().unwrap();
-        for name in [RESULT, "evidence-0.bin", "notes.txt"] {
+        for name in [RESULT, "evidence-0.bin", "counter-7", "notes.txt"] {
             std::fs::write(folder.path().join(name), "x").unwrap();
         }
         clear(folder.path()).unwrap();

@@ -39,7 +39,7 @@ pub fn work() -> ExitCode {
     code
 }
 
-pub(crate) use counter::sum as counters;
+pub(crate) use counter::{PREFIX as COUNTER, sum as counters};
 
 /// A lock that was taken.
 struct Acquired {

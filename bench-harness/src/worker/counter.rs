@@ -54,7 +54,8 @@ fn value(path: &Path) -> io::Result<u64> {
     Ok(bytes.try_into().map_or(0, u64::from_le_bytes))
 }
 
-const PREFIX: &str = "counter-";
+/// What the files of counters are called, before the key.
+pub(crate) const PREFIX: &str = "counter-";
 
 #[cfg(test)]
 mod tests {
