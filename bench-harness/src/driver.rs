@@ -2,6 +2,7 @@
 
 mod leasehold;
 mod redisson;
+mod script;
 
 use std::fmt;
 use std::future::{Future, pending, ready};
@@ -12,6 +13,7 @@ use ::leasehold::LockKind;
 
 pub use self::leasehold::LeaseholdDriver;
 pub use self::redisson::{RedissonDriver, RedissonHold, RedissonOptions};
+pub use self::script::{Done, ScriptDriver, taken};
 
 /// A lock as a worker uses it.
 pub trait Driver: Clone + Send + Sync + 'static {
@@ -42,6 +44,11 @@ pub enum Access {
 
 /// Proof of holding a lock.
 pub trait Hold: Send + Sync + 'static {
+    /// Whether it is held until it is released; if not, all work was done when it was got.
+    fn is_held(&self) -> bool {
+        true
+    }
+
     /// Acquire scripts that were sent to get it.
     fn attempts(&self) -> u64;
 
@@ -98,6 +105,10 @@ pub struct DriverOptions {
     pub kind: LockKind,
     /// The server, or a leg of the proxy; for a lock over several masters one of each.
     pub urls: Vec<String>,
+    /// A reader goes behind a writer that waits, of a kind that has both.
+    pub writers_first: bool,
+    /// How many names are taken together, by a kind that can.
+    pub together: u32,
     /// How long Redis keeps a lock that is not renewed.
     pub lease: Duration,
     /// What follows when a renewal fails.

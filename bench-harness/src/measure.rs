@@ -96,6 +96,15 @@ pub struct Load {
     pub throughput_per_s: f64,
     /// Acquire scripts sent per success.
     pub attempts_per_success: Option<f64>,
+    /// Commands that clients sent for each lock got: scripts and subscriptions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commands_per_lock: Option<f64>,
+    /// The part of the locks got that readers shared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_share: Option<f64>,
+    /// The part of the locks got that were handed over: somebody else was at work when they were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contended_share: Option<f64>,
     /// Requests that waited in vain.
     pub timeouts: u64,
     /// Failures by their text.

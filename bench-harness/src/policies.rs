@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use crate::predict::{Family, Fault, Timings};
 use crate::scenario::{
-    CommandSpec, FaultKind, FaultSpec, KeyDist, Keys, Length, LengthKind, LockSpec, LockType, Matrix, Model, Redis,
-    Scenario, ScenarioError, Scope, Time, Workload, nanos,
+    CommandSpec, FaultKind, FaultSpec, Guards, KeyDist, Keys, Length, LengthKind, LockSpec, LockType, Matrix, Model,
+    Redis, Scenario, ScenarioError, Scope, Time, Workload, nanos,
 };
 
 /// What the experiment compares, in which faults.
@@ -146,6 +146,7 @@ impl Experiment {
             },
             lock: LockSpec {
                 kind: self.kind,
+                writers_first: false,
                 lease: Time::millis(30_000),
                 policy: "deadline".to_owned(),
                 command: CommandSpec::default(),
@@ -175,6 +176,7 @@ impl Experiment {
                 honours_lost: true,
                 reaction: Time::millis(5),
             },
+            guards: Guards::default(),
             stages: Vec::new(),
             faults,
             thresholds: Default::default(),

@@ -32,6 +32,7 @@
 mod checks;
 mod demand;
 mod fault;
+mod guards;
 mod lock_type;
 mod moment;
 mod overrides;
@@ -49,6 +50,7 @@ use serde::{Deserialize, Serialize};
 pub use checks::{POLICIES, SHORTEST_LEASE};
 pub use demand::{Arrival, ArrivalKind, KeyDist, Keys, Length, LengthKind, Model, Stage, Workload};
 pub use fault::{FaultKind, FaultSpec, NOT_HERE, Place};
+pub use guards::Guards;
 pub use lock_type::LockType;
 pub use moment::{Phase, When};
 pub use scope::Scope;
@@ -80,6 +82,9 @@ pub struct Scenario {
     pub lock: LockSpec,
     /// Who wants which locks, how often and for how long.
     pub workload: Workload,
+    /// What the lock guards: says which lock fits.
+    #[serde(default, skip_serializing_if = "Guards::is_unsaid")]
+    pub guards: Guards,
     /// Changes of the rate while an open workload runs.
     #[serde(default, rename = "stage", skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<Stage>,
@@ -129,6 +134,9 @@ pub struct LockSpec {
     /// The kind of lock.
     #[serde(rename = "type")]
     pub kind: LockType,
+    /// A reader goes behind a writer that waits; of read_write alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub writers_first: bool,
     /// How long Redis keeps a lock that is not renewed.
     #[serde(default = "thirty_seconds")]
     pub lease: Time,
@@ -228,8 +236,11 @@ impl Scenario {
         self.scaled(self.lock.lease)
     }
 
-    /// Most requests and renewals a second that the server may be asked for.
+    /// Most requests and renewals a second that the server may be asked for. None without a lock: then it is asked for nothing.
     pub fn max_rate(&self) -> Option<Rate> {
+        if self.lock.kind == LockType::None {
+            return None;
+        }
         match self.redis.mode {
             RedisMode::Spawn => self.redis.max_rate,
             RedisMode::Url => Some(self.redis.max_rate.unwrap_or(MAX_RATE)),

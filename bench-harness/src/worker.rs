@@ -16,7 +16,8 @@ use tokio::sync::watch;
 
 use crate::clock;
 use crate::driver::{
-    Access, Driver, DriverOptions, LeaseholdDriver, NoLock, RedissonDriver, RedissonOptions, RenewalSeen, Watcher,
+    Access, Driver, DriverOptions, LeaseholdDriver, NoLock, RedissonDriver, RedissonOptions, RenewalSeen, ScriptDriver,
+    Watcher,
 };
 use crate::evidence::{EvidenceFile, Kind, Record};
 use crate::job::{Job, Note, Order, Role, Tally};
@@ -84,14 +85,19 @@ async fn work_on(job: Job) -> Result<Tally, String> {
         let driver = RedissonDriver::connect(options).await?;
         return start(job, evidence, (orders, finish)).await?.take(driver).await;
     }
-    let driver = match job.scenario.lock.kind {
-        LockType::None => None,
-        LockType::Kind(kind) => Some(LeaseholdDriver::connect(&driver_options(kind, &job, &evidence)).await?),
-    };
-    let post = start(job, evidence, (orders, finish)).await?;
-    match driver {
-        Some(driver) => post.take(driver).await,
-        None => post.take(NoLock).await,
+    let all = (orders, finish);
+    match job.scenario.lock.kind {
+        LockType::Kind(kind) => {
+            let driver = LeaseholdDriver::connect(&driver_options(kind, &job, &evidence)).await?;
+            start(job, evidence, all).await?.take(driver).await
+        }
+        LockType::Script => {
+            let url = job.urls.first().map_or("", String::as_str);
+            let timeout = job.scenario.scaled(job.scenario.lock.command.timeout);
+            let driver = ScriptDriver::connect(url, timeout).await?;
+            start(job, evidence, all).await?.take(driver).await
+        }
+        LockType::None => start(job, evidence, all).await?.take(NoLock).await,
     }
 }
 
@@ -187,6 +193,8 @@ fn driver_options(kind: LockKind, job: &Job, evidence: &Arc<EvidenceFile>) -> Dr
     DriverOptions {
         kind,
         urls: job.urls.clone(),
+        writers_first: scenario.lock.writers_first,
+        together: scenario.guards.keys_together,
         lease: scenario.lease(),
         policy,
         command_timeout: scenario.scaled(scenario.lock.command.timeout),

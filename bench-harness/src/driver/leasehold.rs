@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::{
-    AcquireError, AcquireOptions, Event, EventKind, Lease, LockKind, Locks, Observer, Released, RenewalPolicy,
+    AcquireError, AcquireOptions, Event, EventKind, Lease, LockKind, Lockable, Locks, Observer, Released, RenewalPolicy,
 };
 
 use super::{Access, Driver, DriverOptions, Hold, Refusal, RenewalSeen, Watcher};
@@ -15,6 +15,8 @@ use super::{Access, Driver, DriverOptions, Hold, Refusal, RenewalSeen, Watcher};
 pub struct LeaseholdDriver {
     locks: Locks,
     kind: LockKind,
+    writers_first: bool,
+    together: u32,
 }
 
 impl LeaseholdDriver {
@@ -43,7 +45,27 @@ impl LeaseholdDriver {
         Ok(Self {
             locks,
             kind: options.kind,
+            writers_first: options.writers_first,
+            together: options.together,
         })
+    }
+
+    fn lock(&self, name: &str, access: Access) -> Box<dyn Lockable> {
+        match (self.kind, access) {
+            (LockKind::Multi, _) => {
+                let beside = (1..self.together).map(|number| format!("{name}+{number}"));
+                Box::new(self.locks.multi(std::iter::once(name.to_owned()).chain(beside)))
+            }
+            (LockKind::ReadWrite, access) if self.writers_first => {
+                let lock = self.locks.read_write(name).writers_first();
+                match access {
+                    Access::Write => Box::new(lock.write()),
+                    Access::Read => Box::new(lock.read()),
+                }
+            }
+            (kind, Access::Write) => self.locks.lock(kind, name),
+            (kind, Access::Read) => self.locks.lock_for_reading(kind, name),
+        }
     }
 }
 
@@ -51,11 +73,11 @@ impl Driver for LeaseholdDriver {
     type Hold = Lease;
 
     async fn acquire(&self, name: &str, access: Access, wait: Duration) -> Result<Lease, Refusal> {
-        let lock = match access {
-            Access::Write => self.locks.lock(self.kind, name),
-            Access::Read => self.locks.lock_for_reading(self.kind, name),
-        };
-        match lock.acquire_with(AcquireOptions::new().wait_limit(wait)).await {
+        match self
+            .lock(name, access)
+            .acquire_with(AcquireOptions::new().wait_limit(wait))
+            .await
+        {
             Ok(lease) => Ok(lease),
             Err(AcquireError::WaitLimit { .. }) => Err(Refusal::Busy),
             Err(error) => Err(Refusal::Failed(chain(&error))),

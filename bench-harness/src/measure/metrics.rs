@@ -16,7 +16,7 @@ pub struct Metric {
 }
 
 /// Every metric.
-pub const METRICS: [Metric; 27] = [
+pub const METRICS: [Metric; 34] = [
     metric(
         "acquire.p50",
         Unit::Millis,
@@ -40,9 +40,37 @@ pub const METRICS: [Metric; 27] = [
         "completed critical sections per second of the measured time",
     ),
     metric("attempts", Unit::Count, LOAD, "acquire scripts sent per success"),
+    metric(
+        "commands",
+        Unit::Count,
+        LOAD,
+        "commands sent per lock got, warm-up included: scripts to take, renew and give back, subscriptions; also those of others, \
+         if the server is yours",
+    ),
+    metric("acquired", Unit::Count, LOAD, "requests that got their lock"),
     metric("timeouts", Unit::Count, LOAD, "requests that waited in vain"),
     metric("errors", Unit::Count, LOAD, "requests and releases that failed"),
     metric("dropped", Unit::Count, OPEN, "arrivals that found no free slot"),
+    metric("hold.mean", Unit::Millis, LOAD, "how long a lock was worked under"),
+    metric("hold.max", Unit::Millis, LOAD, "the longest"),
+    metric(
+        "hand_over.mean",
+        Unit::Millis,
+        LOAD,
+        "from the end of work to the lock, for the next one that waited for it to change something",
+    ),
+    metric(
+        "read.share",
+        Unit::Count,
+        LOAD,
+        "the part of the locks got that readers shared",
+    ),
+    metric(
+        "contended.share",
+        Unit::Count,
+        LOAD,
+        "the part of the locks got for which somebody else's work had to end first",
+    ),
     metric(
         "gen.lag.p99",
         Unit::Millis,

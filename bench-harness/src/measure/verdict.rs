@@ -37,6 +37,13 @@ fn metrics(outcome: &Outcome) -> BTreeMap<String, Option<f64>> {
         set("service.p99", load.service.p99_ms);
         set("throughput", Some(load.throughput_per_s));
         set("attempts", load.attempts_per_success);
+        set("commands", load.commands_per_lock);
+        set("acquired", Some(load.successes as f64));
+        set("hold.mean", load.hold.mean_ms);
+        set("hold.max", load.hold.max_ms);
+        set("hand_over.mean", load.hand_over.mean_ms);
+        set("read.share", load.read_share);
+        set("contended.share", load.contended_share);
         set("timeouts", Some(load.timeouts as f64));
         set("errors", Some(load.errors.values().sum::<u64>() as f64));
         set("dropped", Some(load.dropped as f64));

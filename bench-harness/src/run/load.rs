@@ -11,7 +11,7 @@ use crate::measure::{
     Checked, FAIRNESS_WINDOW, FaultRun, Finding, Latency, Load, Outcome, Second, Severity, decode, histogram, jain,
     record,
 };
-use crate::scenario::{FaultSpec, Model, Scenario, nanos};
+use crate::scenario::{FaultSpec, LockType, Model, Scenario, nanos};
 use crate::worker::counters;
 
 use super::schedule::Schedule;
@@ -23,9 +23,11 @@ use super::{RunError, RunOptions, Target, facts, fault_run, soon, strike};
 pub(crate) fn run_load(outcome: &mut Outcome, target: &Target, options: &RunOptions) -> Result<(), RunError> {
     let scenario = outcome.scenario.clone();
     let prefix = format!("lockbench:{}:", outcome.run);
-    let names = (0..scenario.workload.keys.count).map(|key| format!("{prefix}{key}"));
-    let _traces = Traces::of(target, names)?;
-    let mut team = Team::new(target, &options.folder, prefix.clone())?;
+    let names: Vec<_> = (0..scenario.workload.keys.count)
+        .map(|key| format!("{prefix}{key}"))
+        .collect();
+    let _traces = Traces::of(target, names.iter().cloned())?;
+    let mut team = Team::new(target, &options.folder, prefix)?;
     let processes = scenario.workload.processes;
     for index in 0..processes {
         team.add(&scenario, target, Role::Load, (index, processes))?;
@@ -38,6 +40,7 @@ pub(crate) fn run_load(outcome: &mut Outcome, target: &Target, options: &RunOpti
     )?;
 
     let cpu_before_s = target.cpu_s()?;
+    let sent_before = target.executed()?.sent;
     let start_ns = soon();
     let origin_ns = start_ns + nanos(scenario.scaled(scenario.workload.warm_up));
     let end_ns = origin_ns + nanos(scenario.scaled(scenario.workload.duration));
@@ -68,6 +71,8 @@ pub(crate) fn run_load(outcome: &mut Outcome, target: &Target, options: &RunOpti
     // Of the whole run: the server is not asked while it is measured.
     let run_s = clock::now_ns().saturating_sub(start_ns) as f64 / 1e9;
     let cpu_s = target.cpu_s()? - cpu_before_s;
+    // A server that was started anew counts anew.
+    let sent = target.executed()?.sent.checked_sub(sent_before);
     let measured_until = clock::now_ns().min(end_ns);
     let (_all_done, (faults, left)) = (all_done?, faults?);
     if !options.interrupt.is_set() {
@@ -81,6 +86,7 @@ pub(crate) fn run_load(outcome: &mut Outcome, target: &Target, options: &RunOpti
         work.extend(check::work_of(records));
     }
     let intervals = work.len() as u64;
+    let reads = work.iter().filter(|work| work.reads).count() as u64;
     let fencing = facts::fencing(&work);
     let overlaps = check::overlaps(work);
     let turns = facts::turns(check::turns(&evidence, origin_ns..end_ns));
@@ -99,14 +105,24 @@ pub(crate) fn run_load(outcome: &mut Outcome, target: &Target, options: &RunOpti
         record(&mut hand_overs, nanos);
     }
     load.hand_over = Latency::of(&hand_overs);
-    // A server that was started anew counts anew.
+    let per_lock = |count: u64| (intervals > 0).then(|| count as f64 / intervals as f64);
+    load.commands_per_lock = sent.and_then(per_lock);
+    load.read_share = per_lock(reads);
+    load.contended_share = per_lock(load.hand_over.count);
     load.redis_cpu = (run_s > 0.0 && cpu_s >= 0.0).then(|| cpu_s / run_s);
     load.fairness_of_clients = fairness_of_clients(&scenario, &tallies);
+    let taken = match scenario.lock.kind {
+        LockType::Script => Some(target.taken(&names)?),
+        LockType::Kind(_) | LockType::None => None,
+    };
     if scenario.workload.counter {
-        let found = counters(&options.folder).map_err(|source| RunError::System {
-            what: "read the counters".to_owned(),
-            source,
-        })?;
+        let counted = || {
+            counters(&options.folder).map_err(|source| RunError::System {
+                what: "read the counters".to_owned(),
+                source,
+            })
+        };
+        let found = taken.map_or_else(counted, Ok)?;
         let increments: u64 = tallies.iter().map(|tally| tally.increments).sum();
         load.lost_updates = Some(increments.saturating_sub(found));
     }
@@ -209,6 +225,9 @@ fn merge(tallies: &[Tally], window_s: f64) -> Load {
             0.0
         },
         attempts_per_success: (successes > 0).then(|| sum(|tally| tally.attempts) as f64 / successes as f64),
+        commands_per_lock: None,
+        read_share: None,
+        contended_share: None,
         timeouts: sum(|tally| tally.timeouts),
         errors,
         dropped: sum(|tally| tally.dropped),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::driver;
 use crate::proxy::Upstream;
 use crate::scenario::Scenario;
 use crate::servers::{RedisServer, ServerOptions};
@@ -24,6 +25,8 @@ pub(super) struct Executed {
     pub(super) scripts: u64,
     /// Microseconds spent in them.
     pub(super) script_us: u64,
+    /// Scripts and subscriptions: all that the clients of a lock send.
+    pub(super) sent: u64,
 }
 
 impl Target {
@@ -106,59 +109,60 @@ impl Target {
 
     /// Seconds of processor time that all its masters have used so far.
     pub(super) fn cpu_s(&self) -> Result<f64, RunError> {
-        let mut seconds = 0.0;
-        for url in self.urls() {
-            let unreachable = |cause| unreachable(&url, &cause);
-            let mut connection = connect(&url).map_err(unreachable)?;
-            let info: String = redis::cmd("INFO")
-                .arg("cpu")
-                .query(&mut connection)
-                .map_err(unreachable)?;
-            let of = |name: &str| {
-                field(&info, name)
-                    .and_then(|value| value.parse::<f64>().ok())
-                    .unwrap_or(0.0)
-            };
-            seconds += of("used_cpu_sys") + of("used_cpu_user");
-        }
-        Ok(seconds)
+        let infos: Vec<String> = self.ask(|master| redis::cmd("INFO").arg("cpu").query(master))?;
+        let of = |info: &str, name: &str| {
+            field(info, name)
+                .and_then(|value| value.parse::<f64>().ok())
+                .unwrap_or(0.0)
+        };
+        let seconds = infos
+            .iter()
+            .map(|info| of(info, "used_cpu_sys") + of(info, "used_cpu_user"));
+        Ok(seconds.sum())
     }
 
     /// What all its masters have executed so far.
     pub(super) fn executed(&self) -> Result<Executed, RunError> {
+        let stats: Vec<String> = self.ask(|master| redis::cmd("INFO").arg("commandstats").query(master))?;
         let mut executed = Executed::default();
-        for url in self.urls() {
-            let unreachable = |cause| unreachable(&url, &cause);
-            let mut connection = connect(&url).map_err(unreachable)?;
-            let stats: String = redis::cmd("INFO")
-                .arg("commandstats")
-                .query(&mut connection)
-                .map_err(unreachable)?;
-            let of_master = Executed::read(&stats);
+        for of_master in stats.iter().map(|stats| Executed::read(stats)) {
             executed.scripts += of_master.scripts;
             executed.script_us += of_master.script_us;
+            executed.sent += of_master.sent;
         }
         Ok(executed)
+    }
+
+    /// How many scripts took from these stocks, which are gone then.
+    pub(super) fn taken(&self, stocks: &[String]) -> Result<u64, RunError> {
+        Ok(self.ask(|master| driver::taken(master, stocks))?.into_iter().sum())
+    }
+
+    /// What each master answers.
+    fn ask<T>(&self, ask: impl Fn(&mut redis::Connection) -> redis::RedisResult<T>) -> Result<Vec<T>, RunError> {
+        let of_master = |url: String| {
+            let answer = connect(&url).and_then(|mut connection| ask(&mut connection));
+            answer.map_err(|cause| unreachable(&url, &cause))
+        };
+        self.urls().into_iter().map(of_master).collect()
     }
 }
 
 impl Executed {
     fn read(stats: &str) -> Self {
-        let mut executed = Self::default();
-        for script in ["eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro"] {
-            let Some(fields) = field(stats, &format!("cmdstat_{script}")) else {
-                continue;
-            };
-            let number = |name: &str| {
-                fields
-                    .split(',')
-                    .find_map(|field| field.strip_prefix(name)?.strip_prefix('=')?.parse::<u64>().ok())
-                    .unwrap_or(0)
-            };
-            executed.scripts += number("calls");
-            executed.script_us += number("usec");
+        let number = |command: &str, name: &str| {
+            let fields = field(stats, &format!("cmdstat_{command}"))?;
+            fields
+                .split(',')
+                .find_map(|field| field.strip_prefix(name)?.strip_prefix('=')?.parse::<u64>().ok())
+        };
+        let sum = |commands: &[&str], name: &str| commands.iter().filter_map(|command| number(command, name)).sum();
+        let scripts = sum(&SCRIPTS, "calls");
+        Self {
+            scripts,
+            script_us: sum(&SCRIPTS, "usec"),
+            sent: scripts + sum(&SUBSCRIPTIONS, "calls"),
         }
-        executed
     }
 }
 
@@ -230,6 +234,17 @@ fn without_secret(url: &str) -> String {
     }
 }
 
+const SCRIPTS: [&str; 6] = ["eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro"];
+
+const SUBSCRIPTIONS: [&str; 6] = [
+    "subscribe",
+    "unsubscribe",
+    "psubscribe",
+    "punsubscribe",
+    "ssubscribe",
+    "sunsubscribe",
+];
+
 /// How long an admin command may take; none is sent while a fault lasts.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -269,8 +284,8 @@ mod tests {
     #[test]
     fn scripts_are_counted_from_command_statistics() {
         let stats = "# Commandstats\r\ncmdstat_evalsha:calls=7,usec=90,usec_per_call=1\r\ncmdstat_info:calls=3,usec=5\r\n\
-                     cmdstat_eval:calls=1,usec=10\r\n";
+                     cmdstat_eval:calls=1,usec=10\r\ncmdstat_subscribe:calls=2,usec=4\r\n";
         let executed = Executed::read(stats);
-        assert_eq!((executed.scripts, executed.script_us), (8, 100));
+        assert_eq!((executed.scripts, executed.script_us, executed.sent), (8, 100, 10));
     }
 }

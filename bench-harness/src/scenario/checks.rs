@@ -5,7 +5,6 @@ mod faults;
 use std::ops::Range;
 use std::time::Duration;
 
-use leasehold::LockKind;
 use toml::de::{DeTable, DeValue};
 
 use super::fault::not_here;
@@ -59,6 +58,7 @@ pub(super) fn check(scenario: &Scenario) -> Result<(), Wrong> {
     lock(scenario)?;
     workload(scenario)?;
     rate(scenario)?;
+    guards(scenario)?;
     faults::check(scenario)?;
     thresholds(scenario)
 }
@@ -129,8 +129,17 @@ fn lock(scenario: &Scenario) -> Result<(), Wrong> {
     ensure(held || scenario.matrix.policies.is_empty(), "matrix", || {
         "policies run side by side only in the model \"held\": use lock.policy here".to_owned()
     })?;
-    ensure(!held || scenario.lock.kind != LockType::None, "lock.type", || {
-        "the model \"held\" needs a lock that is renewed: any type but \"none\"".to_owned()
+    let on_ours = scenario.redis.mode == RedisMode::Spawn;
+    ensure(on_ours || scenario.lock.kind.masters() == 1, "lock.type", || {
+        "one server is no quorum: leave out --redis, then lockbench starts three".to_owned()
+    })?;
+    let shared = scenario.lock.kind.is_shared_by_readers();
+    ensure(shared || !scenario.lock.writers_first, "lock.writers_first", || {
+        "only the lock \"read_write\" has readers that can go behind: leave it out".to_owned()
+    })?;
+    let locks = matches!(scenario.lock.kind, LockType::Kind(_));
+    ensure(!held || locks, "lock.type", || {
+        "the model \"held\" needs a lock that is renewed: any type but \"script\" and \"none\"".to_owned()
     })?;
     ensure(!held || scenario.lock.kind.masters() == 1, "lock.type", || {
         "the model \"held\" predicts from the renewals of one master: use \"closed\" or \"open\" for a quorum"
@@ -191,7 +200,7 @@ fn workload(scenario: &Scenario) -> Result<(), Wrong> {
         ensure((0.0..=1.0).contains(&ratio), "workload.read_ratio", || {
             format!("a share of {ratio} is not in 0 … 1: 0.9 reads nine times of ten")
         })?;
-        let reads = scenario.lock.kind == LockType::Kind(LockKind::ReadWrite) && !held;
+        let reads = scenario.lock.kind.is_shared_by_readers() && !held;
         ensure(reads, "workload.read_ratio", || {
             "only the lock \"read_write\" tells readers from writers, in the models \"closed\" and \"open\"".to_owned()
         })?;
@@ -259,6 +268,13 @@ fn rate(scenario: &Scenario) -> Result<(), Wrong> {
              with redis.max_rate = \"{asked:.0}/s\"",
             most.0
         )
+    })
+}
+
+fn guards(scenario: &Scenario) -> Result<(), Wrong> {
+    let together = scenario.guards.keys_together;
+    ensure((1..=MOST_TOGETHER).contains(&together), "guards.keys_together", || {
+        format!("{together} names at once are not in 1 … {MOST_TOGETHER}")
     })
 }
 
@@ -391,6 +407,9 @@ fn ensure(holds: bool, path: impl Into<String>, message: impl FnOnce() -> String
 
 /// The margin is at least 50 ms and at most the period, a third of the lease; an attempt must fit between.
 pub const SHORTEST_LEASE: Duration = Duration::from_millis(500);
+
+/// A script with more names keeps Redis from everybody else.
+const MOST_TOGETHER: u32 = 100;
 
 /// Above this the generator would measure itself.
 const HIGHEST_RATE: f64 = 100_000.0;

@@ -1,4 +1,4 @@
-//! The kinds of lock the harness can drive: those of the library by their names there, and none at all.
+//! The kinds of lock the harness can drive: those of the library by their names there, and what does without one.
 
 use leasehold::LockKind;
 use schemars::JsonSchema;
@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 pub enum LockType {
     /// A kind of `leasehold`.
     Kind(LockKind),
+    /// No lock: one atomic script does all of the work.
+    Script,
     /// No lock: what the generator does alone. The checker must find overlaps here.
     None,
 }
@@ -18,26 +20,34 @@ impl LockType {
     /// Every lock that a scenario may name.
     pub fn all() -> impl Iterator<Item = LockType> {
         let kinds = LockKind::ALL.iter().copied().map(LockType::Kind);
-        kinds.chain([LockType::None])
+        kinds.chain([LockType::Script, LockType::None])
     }
 
     /// How many independent masters a run of it starts.
     pub fn masters(self) -> usize {
         match self {
             LockType::Kind(LockKind::Quorum) => 3,
-            LockType::Kind(_) | LockType::None => 1,
+            LockType::Kind(_) | LockType::Script | LockType::None => 1,
         }
+    }
+
+    /// Whether those who only read share it.
+    pub fn is_shared_by_readers(self) -> bool {
+        self == LockType::Kind(LockKind::ReadWrite)
     }
 
     /// Every name that a scenario may write.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        LockKind::ALL.iter().map(|kind| kind.name()).chain([NONE])
+        LockKind::ALL.iter().map(|kind| kind.name()).chain([SCRIPT, NONE])
     }
 
     /// What it is, in a line.
     pub fn what(self) -> &'static str {
         match self {
             LockType::Kind(kind) => kind.what(),
+            LockType::Script => {
+                "no lock: one atomic script takes one from a stock, and that is all the work; hold does not count"
+            }
             LockType::None => "no lock at all: shows what the generator does alone; the checker must find overlaps",
         }
     }
@@ -47,8 +57,10 @@ impl TryFrom<String> for LockType {
     type Error = String;
 
     fn try_from(name: String) -> Result<Self, String> {
-        if name == NONE {
-            return Ok(LockType::None);
+        match &name[..] {
+            SCRIPT => return Ok(LockType::Script),
+            NONE => return Ok(LockType::None),
+            _ => {}
         }
         // Worded as serde words it, so that a suggestion can be made of it.
         let unknown = |_| {
@@ -63,10 +75,13 @@ impl From<LockType> for String {
     fn from(lock: LockType) -> String {
         match lock {
             LockType::Kind(kind) => kind.name().to_owned(),
+            LockType::Script => SCRIPT.to_owned(),
             LockType::None => NONE.to_owned(),
         }
     }
 }
+
+const SCRIPT: &str = "script";
 
 const NONE: &str = "none";
 

@@ -40,6 +40,7 @@ const STOCK: &[Stock] = stock! {
     "read-mostly" on "read_write";
     "write-mostly" on "read_write";
     "fair-queue" on "fair";
+    "cron-singleton" on "fenced";
     "script-flush" on "reentrant";
     "oom-convoy" on "reentrant";
 };

@@ -152,12 +152,25 @@ impl<D: Driver> Desk<D> {
         self.post.note_acquired(&Acquired {
             key: request.key,
             owner,
-            access: request.access,
+            // Who reads under a lock for one holder must meet nobody.
+            access: if self.post.job.scenario.lock.kind.is_shared_by_readers() {
+                request.access
+            } else {
+                Access::Write
+            },
             fence: hold.fence(),
             called_ns: started.called_ns,
             got_ns,
         });
         self.counts().acquired(started, got_ns, hold.attempts(), client);
+        if !hold.is_held() {
+            self.post.note(request.key, owner, Kind::WorkEnd, got_ns, 0);
+            if self.counts_updates(request) {
+                self.counts().raised(Ok(()));
+            }
+            self.counts().completed(started, got_ns..got_ns, Ok(true));
+            return;
+        }
         self.held.fetch_add(1, Ordering::Relaxed);
         let counter = self.counter(request);
         let told = self.work(&hold, request, owner).await;
@@ -174,10 +187,17 @@ impl<D: Driver> Desk<D> {
 
     /// The counter that the request raises, if the workload has any.
     fn counter(&self, request: Request) -> Option<std::io::Result<Counter>> {
-        let job = &self.post.job;
-        let counts = job.scenario.workload.counter && request.access == Access::Write;
-        let folder = job.evidence.parent().filter(|_| counts)?;
+        let folder = self
+            .post
+            .job
+            .evidence
+            .parent()
+            .filter(|_| self.counts_updates(request))?;
         Some(Counter::read(folder, request.key))
+    }
+
+    fn counts_updates(&self, request: Request) -> bool {
+        self.post.job.scenario.workload.counter && request.access == Access::Write
     }
 
     /// Works for as long as the request says, or until told that the lock is lost, if the workload honours that.
