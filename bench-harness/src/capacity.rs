@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use search::{Borne, Found, search};
+pub(crate) use words::number;
 pub use words::text;
 
 use crate::measure::{Load, Machine, Outcome, Versions};
@@ -164,16 +165,11 @@ pub fn find(question: &Question, options: &RunOptions) -> Result<Capacity, RunEr
     let mut run = |rate: f64, length: Duration, change: &dyn Fn(&mut Scenario)| {
         let mut scenario = question.at(rate, length);
         change(&mut scenario);
-        let outcome = crate::run(scenario, String::new(), options)?;
-        // The evidence of a step has been read.
-        crate::results::clear(&options.folder)?;
-        if outcome.interrupted {
-            return Err(RunError::Interrupted);
-        }
+        let outcome = crate::run_of_many(scenario, options)?;
         versions.get_or_insert_with(|| outcome.versions.clone());
         let step = judge(&outcome, rate);
         options.progress.line(&words::line(&step));
-        Ok((step, outcome))
+        Ok::<_, RunError>((step, outcome))
     };
     let same = |_: &mut Scenario| {};
     let (from, to) = question.rates;
@@ -210,16 +206,18 @@ pub fn find(question: &Question, options: &RunOptions) -> Result<Capacity, RunEr
             step,
             recovered_after_s: question.recovery(&outcome, part),
         });
-        let alone = |scenario: &mut Scenario| {
-            scenario.lock.kind = LockType::None;
-            scenario.workload.hold.mean = Time::millis(0);
-            scenario.workload.counter = false;
-        };
-        measured.generator = Some(run(peak * GENERATOR_MARGIN, question.step, &alone)?.0);
+        measured.generator = Some(run(peak * GENERATOR_MARGIN, question.step, &generator_alone)?.0);
     }
     let mut answer = question.answer(capacity, too_much, measured);
     answer.versions = versions.unwrap_or_default();
     Ok(answer)
+}
+
+/// The same requests, which lock nothing and do nothing.
+pub(crate) fn generator_alone(scenario: &mut Scenario) {
+    scenario.lock.kind = LockType::None;
+    scenario.workload.hold.mean = Time::millis(0);
+    scenario.workload.counter = false;
 }
 
 /// What has been measured so far.
@@ -526,10 +524,10 @@ const LONGEST_STEP: Duration = Duration::from_secs(60);
 const CONFIRMED_AGAIN: f64 = 0.8;
 
 /// The generator alone has to do so many times the rate that it is the measure of.
-const GENERATOR_MARGIN: f64 = 5.0;
+pub(crate) const GENERATOR_MARGIN: f64 = 5.0;
 
 /// Later than that at p99, and the generator measures itself.
-const MOST_LAG_MS: f64 = 1.0;
+pub(crate) const MOST_LAG_MS: f64 = 1.0;
 
 /// A backlog that grows by this part of what came is no accident,
 const BACKLOG: f64 = 0.02;

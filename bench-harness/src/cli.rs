@@ -1,5 +1,6 @@
 //! The command line: arguments to a scenario, a run and an exit code.
 
+mod advise;
 mod capacity;
 mod policies;
 
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Parser, Subcommand, ValueEnum};
+use serde::Serialize;
 
 use crate::interrupt::Interrupt;
 use crate::measure::Outcome;
@@ -47,16 +49,30 @@ enum Command {
     Predict(PredictArguments),
     /// How much a workload bears: the highest rate that keeps a promise, what limits it, and what a sale would do. Some minutes.
     Capacity(capacity::CapacityArguments),
+    /// Which lock for a workload: the same requests against each kind, and an answer with a number behind each clause; may be "no lock".
+    Advise(advise::AdviseArguments),
     /// Make the report again, from the result.json in a folder.
     Report(ReportArguments),
-    /// Print the JSON Schema of result.json.
-    Schema,
+    /// Print the JSON Schema of result.json, or of advice.json.
+    Schema {
+        /// Of which.
+        #[arg(default_value = "result")]
+        of: Document,
+    },
     /// Be a worker process; started by `run`.
     #[command(hide = true)]
     Worker,
     /// Be measured by a runner that measures lock libraries beside each other.
     #[command(hide = true)]
     Driver(PeerDriver),
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Document {
+    /// What `run` and `policies` write.
+    Result,
+    /// What `advise` writes.
+    Advice,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -139,14 +155,19 @@ pub fn main(arguments: Cli) -> ExitCode {
         }
         Command::List { what } => Ok(list(what)),
         Command::Predict(arguments) => Ok(predict(&arguments)),
-        Command::Schema => {
-            print!("{}", results::json_schema());
+        Command::Schema { of } => {
+            let schema = match of {
+                Document::Result => results::json_schema(),
+                Document::Advice => results::advice_schema(),
+            };
+            print!("{schema}");
             Ok(exit::GOOD)
         }
         Command::Report(arguments) => report_again(&arguments).map_err(Failure::Run),
         Command::Run(arguments) => run(&arguments),
         Command::Policies(arguments) => run_policies(&arguments),
         Command::Capacity(arguments) => run_capacity(&arguments),
+        Command::Advise(arguments) => run_advise(&arguments),
     };
     ExitCode::from(code.unwrap_or_else(|failure| {
         eprintln!("lockbench: {failure}");
@@ -221,24 +242,47 @@ fn run_capacity(arguments: &capacity::CapacityArguments) -> Result<u8, Failure> 
         None => Path::new("reports/local").join(format!("capacity-{}", question.scenario.name)),
     };
     let json = arguments.json.is_some();
-    let options = RunOptions {
-        folder: folder.clone(),
+    let answer = crate::capacity::find(&question, &quiet_options(&folder, json, arguments.no_tui)?)?;
+    let text = crate::capacity::text(&answer);
+    tell_answer(results::ANSWER, &answer, &text, &folder, json)?;
+    Ok(answer.exit)
+}
+
+fn run_advise(arguments: &advise::AdviseArguments) -> Result<u8, Failure> {
+    let question = arguments.question()?;
+    let folder = match &arguments.out {
+        Some(folder) => folder.clone(),
+        None => Path::new("reports/local").join(format!("advise-{}", question.scenario.name)),
+    };
+    let json = arguments.json.is_some();
+    let answer = crate::advise::find(&question, &quiet_options(&folder, json, arguments.no_tui)?)?;
+    let text = crate::advise::text(&answer);
+    tell_answer(results::ADVICE, &answer, &text, &folder, json)?;
+    Ok(answer.exit)
+}
+
+/// How the runs of a question are made: without faults, and of each only its numbers stay.
+fn quiet_options(folder: &Path, json: bool, no_tui: bool) -> Result<RunOptions, RunError> {
+    Ok(RunOptions {
+        folder: folder.to_owned(),
         allow_faults: false,
         grid: false,
         keep_evidence: false,
-        progress: progress(json, arguments.no_tui),
+        progress: progress(json, no_tui),
         interrupt: interrupt()?,
-    };
-    let answer = crate::capacity::find(&question, &options)?;
-    let text = crate::capacity::text(&answer);
-    let written = results::write_answer(&answer, &text, &folder)?;
+    })
+}
+
+/// Writes an answer, and prints it as data or as text.
+fn tell_answer(name: &str, answer: &impl Serialize, text: &str, folder: &Path, json: bool) -> Result<(), RunError> {
+    let written = results::write_answer(name, answer, text, folder)?;
     if json {
         println!("{written}");
     } else {
         print!("{text}");
-        println!(" answer: {}", folder.join(results::ANSWER).display());
+        println!(" answer: {}", folder.join(name).display());
     }
-    Ok(answer.exit)
+    Ok(())
 }
 
 /// What is run, and how its outcome is told.
@@ -297,17 +341,22 @@ fn scenario(arguments: &RunArguments) -> Result<Scenario, ScenarioError> {
     if let Some(seed) = arguments.seed {
         scenario.seed = seed;
     }
-    if let Some(url) = &arguments.redis {
-        scenario.redis.mode = RedisMode::Url;
-        scenario.redis.url = Some(url.clone());
-        scenario.redis.config.clear();
-        // It may be asked for less than a server of ours.
-        scenario = scenario.checked("--redis")?;
-    }
+    use_redis(&mut scenario, arguments.redis.as_ref());
+    // It may be asked for less than a server of ours.
+    scenario = scenario.checked("--redis")?;
     if arguments.quick {
         scenario.quicken();
     }
     Ok(scenario)
+}
+
+/// Runs it on this Redis, if one is given.
+fn use_redis(scenario: &mut Scenario, url: Option<&String>) {
+    if let Some(url) = url {
+        scenario.redis.mode = RedisMode::Url;
+        scenario.redis.url = Some(url.clone());
+        scenario.redis.config.clear();
+    }
 }
 
 /// The command that runs this again. A URL may hold a password, so it is left to the reader.

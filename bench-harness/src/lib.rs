@@ -4,6 +4,7 @@
 //! run it and write down what they did; the [`check`]er reads what they wrote; all ends in an [`Outcome`],
 //! from which alone the [`report`] is made. The [`results`] lie in one folder.
 
+pub mod advise;
 pub mod capacity;
 pub mod check;
 pub mod cli;
@@ -82,6 +83,20 @@ pub fn run(scenario: Scenario, repeat: String, options: &RunOptions) -> Result<O
     outcome.interrupted = options.interrupt.is_set();
     outcome.took_s = clock::since(begin_ns).as_secs_f64();
     measure::judge(&mut outcome);
+    Ok(outcome)
+}
+
+/// Runs one scenario of several that one question needs: nothing of it stays in the folder.
+///
+/// # Errors
+/// As [`run`]; also when it was interrupted, since then there is no answer.
+fn run_of_many(scenario: Scenario, options: &RunOptions) -> Result<Outcome, RunError> {
+    let outcome = run(scenario, String::new(), options)?;
+    // What its workers wrote down has been read.
+    results::clear(&options.folder)?;
+    if outcome.interrupted {
+        return Err(RunError::Interrupted);
+    }
     Ok(outcome)
 }
 

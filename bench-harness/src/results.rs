@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
+use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
+use serde::Serialize;
 
-use crate::capacity::Capacity;
+use crate::advise::Answer;
 use crate::measure::{Outcome, Round};
 use crate::report::{markdown, page_with};
 use crate::run::RunError;
@@ -20,7 +22,7 @@ pub fn clear(folder: &Path) -> Result<(), RunError> {
     for entry in std::fs::read_dir(folder).map_err(say)?.flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        let is_file = [RESULT, PAGE, SUMMARY, ANSWER].contains(&name.as_ref()) || is_evidence(&name);
+        let is_file = [RESULT, PAGE, SUMMARY, ANSWER, ADVICE].contains(&name.as_ref()) || is_evidence(&name);
         if is_file {
             std::fs::remove_file(entry.path()).map_err(say)?;
         } else if name.starts_with("round-") && entry.path().is_dir() {
@@ -59,20 +61,25 @@ pub fn write_pages(outcome: &Outcome, looked_up: Option<(usize, &Round)>, folder
     Ok(())
 }
 
-/// Writes `capacity.json`, and its text as `summary.md`; gives back what it wrote.
+/// Writes an answer as data under that name, and its text as `summary.md`; gives back the data as written.
 ///
 /// # Errors
 /// What the system says.
-pub fn write_answer(answer: &Capacity, text: &str, folder: &Path) -> Result<String, RunError> {
+pub fn write_answer(name: &str, answer: &impl Serialize, text: &str, folder: &Path) -> Result<String, RunError> {
     let json = serde_json::to_string_pretty(answer)
         .map(|text| text + "\n")
         .map_err(|error| RunError::Report(format!("the answer is no JSON: {error}")))?;
-    let summary = format!("```text\n{text}```\n");
-    for (name, text) in [(ANSWER, &json), (SUMMARY, &summary)] {
+    let summary = fenced(text);
+    for (name, text) in [(name, &json), (SUMMARY, &summary)] {
         let path = folder.join(name);
         std::fs::write(&path, text).map_err(|error| system("write", &path, error))?;
     }
     Ok(json)
+}
+
+/// A text as Markdown that shows it as it is.
+fn fenced(text: &str) -> String {
+    format!("```text\n{text}```\n")
 }
 
 /// Reads the `result.json` of a folder.
@@ -107,9 +114,18 @@ pub fn to_json(outcome: &Outcome) -> Result<String, RunError> {
 ///
 /// It lies beside this package's manifest, too.
 pub fn json_schema() -> String {
+    schema_of::<Outcome>(RESULT)
+}
+
+/// The same of `advice.json`.
+pub fn advice_schema() -> String {
+    schema_of::<Answer>(ADVICE)
+}
+
+fn schema_of<T: JsonSchema>(name: &str) -> String {
     let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
-    let mut schema = generator.into_root_schema_for::<Outcome>();
-    schema.insert("title".to_owned(), "result.json of lockbench".into());
+    let mut schema = generator.into_root_schema_for::<T>();
+    schema.insert("title".to_owned(), format!("{name} of lockbench").into());
     // A schema is plain JSON, so it can be written as text.
     serde_json::to_string_pretty(&schema).unwrap_or_default() + "\n"
 }
@@ -138,6 +154,9 @@ pub const RESULT: &str = "result.json";
 
 /// The answer to a question of capacity, as data.
 pub const ANSWER: &str = "capacity.json";
+
+/// Which lock to take, as data.
+pub const ADVICE: &str = "advice.json";
 
 /// The summary for a pull request.
 pub const SUMMARY: &str = "summary.md";
@@ -222,6 +241,15 @@ mod tests {
             result.as_object_mut().unwrap().remove("verdict");
             assert!(!schema.is_valid(&result), "a field is missing");
         }
+    }
+
+    #[test]
+    fn the_shipped_schema_of_advice_is_that_of_this_code() {
+        let shipped = include_str!("../advice.schema.json");
+        assert!(
+            shipped == advice_schema(),
+            "write it anew: cargo run -p leasehold-bench -- schema advice > bench-harness/advice.schema.json"
+        );
     }
 
     #[test]

@@ -136,6 +136,17 @@ pub fn busiest_share(arrivals: &[Arrival]) -> f64 {
     counts.into_values().max().unwrap_or(0) as f64 / arrivals.len().max(1) as f64
 }
 
+/// The same of what a scenario asks for, open or closed.
+pub fn hottest_share(scenario: &Scenario) -> f64 {
+    let open = arrivals(scenario);
+    if !open.is_empty() {
+        return busiest_share(&open);
+    }
+    let requests = Requests::of_client(scenario, 0).take(SAMPLE);
+    let of_one: Vec<_> = requests.map(|request| Arrival { at_ns: 0, request }).collect();
+    busiest_share(&of_one)
+}
+
 fn up_to(keys: Keys) -> Arc<[f64]> {
     if keys.dist != KeyDist::Zipf {
         return Arc::default();
@@ -182,6 +193,9 @@ const ARRIVALS: u32 = u32::MAX;
 
 /// And so does that of the time between two arrivals.
 const GAPS: u64 = 1 << 33;
+
+/// So many requests of one client show which key most want.
+const SAMPLE: usize = 20_000;
 
 /// The exponent that is used most: YCSB's.
 const ZIPF: f64 = 0.99;

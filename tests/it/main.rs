@@ -2,6 +2,7 @@
 
 mod acl; // what a user may not do is told, harms nobody and leaves nothing behind
 mod admin; // what operators do: lists, and a sweep that touches no lock that lives
+mod advise; // which lock for a workload, as a program
 mod cancel; // a future dropped at any await leaves nothing behind
 mod capacity; // the search for what a workload bears, as a program
 mod contract; // what every lock must do, run for each kind

@@ -173,7 +173,7 @@ fn advice(answer: &Capacity, rate: f64) -> Option<String> {
 }
 
 /// A number with as many digits as anybody reads.
-pub(super) fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         of if of >= 100.0 || of.fract() == 0.0 => format!("{value:.0}"),
         of if of >= 10.0 => format!("{value:.1}"),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::capacity::Question;
-use crate::scenario::{Limit, RedisMode, Scenario, ScenarioError, Time};
+use crate::scenario::{Limit, Scenario, ScenarioError, Time};
 
 /// What is asked.
 #[derive(Debug, clap::Args)]
@@ -52,11 +52,7 @@ impl CapacityArguments {
     pub(super) fn question(&self) -> Result<Question, ScenarioError> {
         let mut scenario = Scenario::read(&self.scenario, &self.set)?;
         scenario.seed = self.seed.unwrap_or(scenario.seed);
-        if let Some(url) = &self.redis {
-            scenario.redis.mode = RedisMode::Url;
-            scenario.redis.url = Some(url.clone());
-            scenario.redis.config.clear();
-        }
+        super::use_redis(&mut scenario, self.redis.as_ref());
         // A server that is not ours is asked for no more than that.
         let most = scenario.max_rate().map_or(f64::INFINITY, |most| most.0);
         let question = Question {
