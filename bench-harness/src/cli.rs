@@ -51,7 +51,7 @@ enum Command {
     Capacity(capacity::CapacityArguments),
     /// Which lock for a workload: the same requests against each kind, and an answer with a number behind each clause; may be "no lock".
     Advise(advise::AdviseArguments),
-    /// Make the report again, from the result.json in a folder.
+    /// Make the report again, from the result.json in a folder; or the advice, from what its advice.json says was measured.
     Report(ReportArguments),
     /// Print the JSON Schema of result.json, or of advice.json.
     Schema {
@@ -383,6 +383,13 @@ fn quoted(word: &str) -> String {
 
 fn report_again(arguments: &ReportArguments) -> Result<u8, RunError> {
     let folder = &arguments.folder;
+    if !folder.join(results::RESULT).exists() && folder.join(results::ADVICE).exists() {
+        let mut answer = results::read_advice(folder)?;
+        answer.judge();
+        results::write_answer(results::ADVICE, &answer, &crate::advise::text(&answer), folder)?;
+        println!("{}", folder.join(results::SUMMARY).display());
+        return Ok(exit::GOOD);
+    }
     let outcome: Outcome = results::read(folder)?;
     let looked_up = match arguments.round {
         Some(round) => Some((round, crate::run::look_up(&outcome, folder, round, &arguments.lock)?)),

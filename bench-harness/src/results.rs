@@ -5,6 +5,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::advise::Answer;
 use crate::measure::{Outcome, Round};
@@ -87,12 +88,23 @@ fn fenced(text: &str) -> String {
 /// # Errors
 /// What the system says, or that the file is none of ours.
 pub fn read(folder: &Path) -> Result<Outcome, RunError> {
-    let path = folder.join(RESULT);
-    let text = std::fs::read_to_string(&path).map_err(|error| system("read", &path, error))?;
-    let outcome: Outcome = serde_json::from_str(&text)
+    document(&folder.join(RESULT), |outcome: &Outcome| outcome.schema)
+}
+
+/// Reads the `advice.json` of a folder.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_advice(folder: &Path) -> Result<Answer, RunError> {
+    document(&folder.join(ADVICE), |answer: &Answer| answer.schema)
+}
+
+fn document<T: DeserializeOwned>(path: &Path, schema: impl Fn(&T) -> u32) -> Result<T, RunError> {
+    let text = std::fs::read_to_string(path).map_err(|error| system("read", path, error))?;
+    let document: T = serde_json::from_str(&text)
         .map_err(|error| RunError::Report(format!("{} is no result of this version: {error}", path.display())))?;
-    match outcome.schema {
-        SCHEMA => Ok(outcome),
+    match schema(&document) {
+        SCHEMA => Ok(document),
         other => Err(RunError::Report(format!(
             "{} has schema {other}, this lockbench reads {SCHEMA}",
             path.display()

@@ -75,6 +75,39 @@ fn several_names_cost_one_script() {
 }
 
 #[test]
+fn advice_is_judged_again_from_what_was_measured() {
+    let folder = Folder::new("advise-again");
+    let output = advise(
+        &folder,
+        "uncontended --kinds spin --for 300ms --set workload.warm_up=200ms",
+    );
+    let mut answer = answer(&folder, &output);
+    // The rules are asked again, not what they said.
+    for row in answer.rows.iter_mut().chain(&mut answer.beside) {
+        row.flaws.clear();
+    }
+    answer
+        .beside
+        .last_mut()
+        .unwrap()
+        .metrics
+        .insert("throughput".to_owned(), Some(1e9));
+    answer.scenario.guards.money = true;
+    let text = serde_json::to_string(&answer).unwrap();
+    std::fs::write(folder.path.join(results::ADVICE), text).unwrap();
+    let again = Command::new(program())
+        .arg("report")
+        .arg(&folder.path)
+        .output()
+        .unwrap();
+    assert_eq!(again.status.code(), Some(0), "{again:?}");
+    let advice = results::read_advice(&folder.path).unwrap().advice.unwrap();
+    assert!(advice.take.contains("a lease longer than the work"), "{advice:?}");
+    let summary = std::fs::read_to_string(folder.path.join(results::SUMMARY)).unwrap();
+    assert!(summary.contains("Money is at stake"), "{summary}");
+}
+
+#[test]
 fn a_lock_that_must_outlive_its_master_is_granted_by_three() {
     let folder = Folder::new("advise-quorum");
     let arguments =

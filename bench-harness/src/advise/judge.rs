@@ -43,7 +43,7 @@ pub struct Judgement {
 /// Judges what was measured: an overlap goes before everything, and what is no measurement bears no advice.
 pub fn judge(scenario: &Scenario, rows: &[Row]) -> Judgement {
     let case = Case { scenario, rows };
-    let dangers = case.dangers();
+    let dangers: Vec<Clause> = rows.iter().flat_map(dangers).collect();
     let mut invalid = case.flaws();
     let mut advice = None;
     if dangers.is_empty() && invalid.is_empty() {
@@ -65,26 +65,23 @@ pub fn judge(scenario: &Scenario, rows: &[Row]) -> Judgement {
     }
 }
 
+/// Two at work at once under this lock, and what they did.
+pub(super) fn dangers(row: &Row) -> Vec<Clause> {
+    let told = |(metric, sentence): (&str, &str)| {
+        row.get(metric).filter(|count| *count > 0.0)?;
+        let sentence = format!("{}: {sentence}", row.name);
+        Clause::new(&sentence, [row.cite(metric), row.cite("acquired")])
+    };
+    let tried = row.name == SCRIPT || is_lock(row);
+    DANGERS.into_iter().filter(|_| tried).filter_map(told).collect()
+}
+
 struct Case<'a> {
     scenario: &'a Scenario,
     rows: &'a [Row],
 }
 
 impl Case<'_> {
-    fn dangers(&self) -> Vec<Clause> {
-        let tried = self.rows.iter().filter(|row| row.name == SCRIPT || is_lock(row));
-        let mut dangers = Vec::new();
-        for row in tried {
-            for (metric, sentence) in DANGERS {
-                if row.get(metric).is_some_and(|count| count > 0.0) {
-                    let sentence = format!("{}: {sentence}", row.name);
-                    dangers.extend(Clause::new(&sentence, [row.cite(metric), row.cite("acquired")]));
-                }
-            }
-        }
-        dangers
-    }
-
     fn flaws(&self) -> Vec<String> {
         let of_row = |row: &Row| {
             let said = |flaw: &String| format!("{}: {flaw}", row.name);

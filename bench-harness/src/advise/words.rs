@@ -53,6 +53,16 @@ pub fn text(answer: &Answer) -> String {
             let _ = writeln!(text, " So there is no recommendation.");
         }
     }
+    let (versions, machine) = (&answer.versions, &answer.machine);
+    let _ = writeln!(
+        text,
+        " measured by lockbench {} ({}), Redis {}, on {} cores ({})",
+        versions.lockbench,
+        versions.git.as_deref().unwrap_or("outside git"),
+        versions.redis,
+        machine.cores,
+        machine.cpu
+    );
     let _ = writeln!(text, " again: {}", answer.repeat);
     text
 }

@@ -59,10 +59,8 @@ impl Case<'_> {
                 [self.cite(FENCED, "commands")],
             ));
         }
-        let starves = self
-            .value(name, "fairness.starved")
-            .is_some_and(|starved| starved > 0.0);
-        if starves && [FENCED, MULTI, QUORUM, SPIN].contains(&name) {
+        let starved = |name| self.value(name, "fairness.starved");
+        if starved(FAIR) < starved(name) && [FENCED, MULTI, QUORUM, SPIN].contains(&name) {
             unmet.extend(Clause::new(
                 &format!(
                     "Of {{}} that got {name}, {{}} waited more than ten times as long as the median; of {{}} that got fair, {{}}."

@@ -296,6 +296,11 @@ fn a_lock_that_must_outlive_its_master_is_a_quorum_and_what_it_lacks_is_said() {
         assert!(said.contains(part), "no {part:?} in {said}");
     }
     let bare = reasons(&advised("guards.independent_masters=true", &[]));
+    let alike = [(QUORUM, "fairness.starved", 1.0), (FAIR, "fairness.starved", 1.0)];
+    assert!(
+        !reasons(&advised("guards.independent_masters=true", &alike)).contains("that got fair"),
+        "no better off"
+    );
     for part in ["sorted order", "no order", "no holders", "Money", "that got quorum"] {
         assert!(!bare.contains(part), "{part:?} in {bare}");
     }
@@ -329,6 +334,14 @@ fn whoever_has_nothing_to_wait_for_is_told_to_try_once() {
         said.contains("Try once") && !said.contains("hardly ever free"),
         "{said}"
     );
+}
+
+#[test]
+fn an_overlap_is_dangerous_under_a_lock_and_not_without_one() {
+    for (name, count) in [(FAIR, 1), (WRITERS_FIRST, 1), (SCRIPT, 1), (GENERATOR, 0), (FREE, 0)] {
+        let numbers = [("overlap.count", 3.0), ("acquired", 9.0)];
+        assert_eq!(dangers(&row(name, &numbers)).len(), count, "{name}");
+    }
 }
 
 #[test]
