@@ -256,12 +256,34 @@ mod tests {
     }
 
     #[test]
-    fn the_shipped_schema_of_advice_is_that_of_this_code() {
+    fn the_shipped_schema_of_advice_is_that_of_this_code_and_shipped_advice_is_as_it_says() {
         let shipped = include_str!("../advice.schema.json");
         assert!(
             shipped == advice_schema(),
             "write it anew: cargo run -p leasehold-bench -- schema advice > bench-harness/advice.schema.json"
         );
+        let schema = jsonschema::validator_for(&serde_json::from_str(shipped).unwrap()).unwrap();
+        let reports = Path::new(env!("CARGO_MANIFEST_DIR")).join("../reports/lock-types");
+        let entries = std::fs::read_dir(reports).unwrap().map(|entry| entry.unwrap().path());
+        let folders: Vec<_> = entries.filter(|path| path.is_dir()).collect();
+        assert!(!folders.is_empty());
+        for folder in folders {
+            let text = |name| std::fs::read_to_string(folder.join(name)).unwrap();
+            let mut advice = serde_json::from_str(&text(ADVICE)).unwrap();
+            let wrong: Vec<_> = schema.iter_errors(&advice).map(|error| error.to_string()).collect();
+            assert!(wrong.is_empty(), "{}: {wrong:?}", folder.display());
+            let answer = read_advice(&folder).unwrap();
+            assert_eq!(answer.exit, 0, "{}", folder.display());
+            let mut again = answer.clone();
+            again.judge();
+            assert!(
+                again == answer && text(SUMMARY) == fenced(&crate::advise::text(&answer)),
+                "make it again: lockbench report {}",
+                folder.display()
+            );
+            advice.as_object_mut().unwrap().remove("rows");
+            assert!(!schema.is_valid(&advice), "a field is missing");
+        }
     }
 
     #[test]
