@@ -18,10 +18,7 @@ pub use words::text;
 use crate::capacity::{GENERATOR_MARGIN, MOST_LAG_MS, generator_alone, number};
 use crate::measure::{Machine, Outcome, Severity, Versions};
 use crate::results::SCHEMA;
-use crate::scenario::{
-    Arrival, ArrivalKind, KeyDist, Keys, Length, LengthKind, LockType, Model, Rate, RedisMode, Scenario, ScenarioError,
-    Time,
-};
+use crate::scenario::{Arrival, Keys, Length, LockType, Model, Rate, RedisMode, Scenario, ScenarioError, Time};
 use crate::{RunError, RunOptions};
 
 /// What is asked.
@@ -201,15 +198,8 @@ impl Question {
     fn free(&self) -> Scenario {
         let mut scenario = self.under(LockType::Kind(LockKind::Reentrant));
         let workload = &mut scenario.workload;
-        workload.keys = Keys {
-            count: 1,
-            dist: KeyDist::Single,
-            s: None,
-        };
-        workload.hold = Length {
-            kind: LengthKind::Fixed,
-            mean: Time::millis(0),
-        };
+        workload.keys = Keys::uniform(1);
+        workload.hold = Length::fixed(Duration::ZERO);
         (workload.processes, workload.clients) = (1, 1);
         workload.read_ratio = None;
         workload.counter = false;
@@ -223,12 +213,11 @@ impl Question {
         generator_alone(&mut scenario);
         let arrivals = scenario.workload.arrival.iter();
         let arrivals = arrivals.chain(self.scenario.stages.iter().map(|stage| &stage.arrival));
-        let most = arrivals.map(|arrival| arrival.rate.0).reduce(f64::max);
+        let most = arrivals.map(Arrival::peak).reduce(f64::max);
         self.briefly(&mut scenario);
         if let Some(most) = most {
             scenario.workload.model = Model::Open;
-            scenario.workload.arrival = Some(Arrival {
-                kind: ArrivalKind::Constant,
+            scenario.workload.arrival = Some(Arrival::Constant {
                 rate: Rate(most * GENERATOR_MARGIN),
             });
         }
@@ -350,7 +339,7 @@ mod tests {
         assert!(!requests(LockKind::Fair).is_empty());
         assert_eq!(requests(LockKind::Fair), requests(LockKind::Spin));
         let generator = question.generator();
-        assert_eq!(generator.workload.arrival.unwrap().rate.0, 450.0);
+        assert_eq!(generator.workload.arrival.as_ref().unwrap().peak(), 450.0);
         assert_eq!((generator.lock.kind, generator.max_rate()), (LockType::None, None));
         let free = question.free();
         assert_eq!((free.workload.model, free.workload.clients), (Model::Closed, 1));

@@ -16,7 +16,7 @@ pub(crate) use words::number;
 pub use words::text;
 
 use crate::measure::{Load, Machine, Outcome, Versions};
-use crate::scenario::{Arrival, ArrivalKind, Limit, LockType, Model, Rate, Scenario, ScenarioError, Stage, Time};
+use crate::scenario::{Arrival, Length, Limit, LockType, Model, Rate, Scenario, ScenarioError, Stage, Time};
 use crate::workload;
 use crate::{RunError, RunOptions};
 
@@ -145,13 +145,13 @@ pub enum Bound {
 pub struct Sale {
     /// Before and after.
     pub base_per_s: f64,
-    /// During.
+    /// At the height of it.
     pub peak_per_s: f64,
-    /// For how long.
+    /// For how long; the rate rises to it and falls from it for a third of that.
     pub peak_s: f64,
     /// All in all.
     pub step: Step,
-    /// From the end of the peak until no second had a request that broke the promise; nothing if that was not seen.
+    /// From the end of the rush until no second had a request that broke the promise; nothing if that was not seen.
     pub recovered_after_s: Option<f64>,
 }
 
@@ -216,7 +216,7 @@ pub fn find(question: &Question, options: &RunOptions) -> Result<Capacity, RunEr
 /// The same requests, which lock nothing and do nothing.
 pub(crate) fn generator_alone(scenario: &mut Scenario) {
     scenario.lock.kind = LockType::None;
-    scenario.workload.hold.mean = Time::millis(0);
+    scenario.workload.hold = Length::fixed(Duration::ZERO);
     scenario.workload.counter = false;
 }
 
@@ -260,9 +260,12 @@ impl Question {
     fn at(&self, rate: f64, length: Duration) -> Scenario {
         let mut scenario = self.scenario.clone();
         let workload = &mut scenario.workload;
-        let kind = workload.arrival.map_or(ArrivalKind::Poisson, |arrival| arrival.kind);
+        let rate_of_it = Rate(rate);
+        workload.arrival = Some(match workload.arrival {
+            Some(Arrival::Constant { .. }) => Arrival::Constant { rate: rate_of_it },
+            _ => Arrival::Poisson { rate: rate_of_it },
+        });
         workload.model = Model::Open;
-        workload.arrival = Some(Arrival { kind, rate: Rate(rate) });
         workload.think = None;
         workload.warm_up = Time(WARM_UP);
         workload.duration = Time(length);
@@ -295,7 +298,7 @@ impl Question {
             .max(Duration::from_secs_f64(self.samples() / rate).min(LONGEST_STEP))
     }
 
-    /// From the end of the peak to the first second after which every one kept the promise.
+    /// From the end of the rush to the first second after which every one kept the promise.
     fn recovery(&self, outcome: &Outcome, part: Duration) -> Option<f64> {
         let load = outcome.load.as_ref()?;
         let of_latency = ["acquire.p99", "acquire.p999", "acquire.max", "service.p99"];
@@ -485,15 +488,17 @@ fn limit(measured: &Measured, hot_key: &HotKey, rate: Option<f64>) -> Bound {
 
 /// A quiet time, a rush, a quiet time: half a part, half a part, a part.
 fn sale(scenario: &mut Scenario, base: f64, peak: f64, part: Duration) {
-    let kind = scenario
-        .workload
-        .arrival
-        .map_or(ArrivalKind::Poisson, |arrival| arrival.kind);
-    let stage = |at: Duration, rate: f64| Stage {
-        at: Time(at),
-        arrival: Arrival { kind, rate: Rate(rate) },
+    let rush = Arrival::Flash {
+        base: Rate(base),
+        peak: Rate(peak),
+        rise: Time(part / 10),
+        hold: Time(part * 3 / 10),
+        decay: Time(part / 10),
     };
-    scenario.stages = vec![stage(part / 2, peak), stage(part, base)];
+    scenario.stages = vec![Stage {
+        at: Time(part / 2),
+        arrival: rush,
+    }];
     scenario.workload.clients = places(scenario.workload.wait, peak);
 }
 

@@ -21,7 +21,7 @@ use crate::predict::{self, Family};
 use crate::real::REAL_CLIENTS;
 use crate::run::{RunError, RunOptions};
 use crate::scenario::{
-    FaultKind, LockType, NOT_HERE, POLICIES, RedisMode, SHORTEST_LEASE, Scenario, ScenarioError, Stock, Time,
+    FaultKind, LockType, NOT_HERE, POLICIES, RedisMode, SHORTEST_LEASE, Scenario, ScenarioError, Stock, Time, WORKLOADS,
 };
 use crate::terminal::{self, Progress};
 use crate::{exit, peer_driver, results, worker};
@@ -87,6 +87,8 @@ enum List {
     Locks,
     /// What thresholds can ask for.
     Metrics,
+    /// When requests come, which keys they want and how long they work, as a scenario writes it.
+    Workloads,
 }
 
 #[derive(Debug, clap::Args)]
@@ -480,6 +482,10 @@ fn list(what: List) -> u8 {
         List::Metrics => METRICS
             .iter()
             .map(|metric| (metric.name.to_owned(), metric.what.to_owned()))
+            .collect(),
+        List::Workloads => WORKLOADS
+            .iter()
+            .map(|(line, what)| ((*line).to_owned(), (*what).to_owned()))
             .collect(),
     };
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);

@@ -33,7 +33,7 @@ pub trait Driver: Clone + Send + Sync + 'static {
 }
 
 /// What a lock is taken for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Access {
     /// To change what it guards: alone.
     #[default]

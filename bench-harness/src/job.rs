@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::scenario::Scenario;
+use crate::workload::Segment;
 
 /// All a worker needs to know.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -31,6 +32,13 @@ pub struct Job {
     pub evidence: PathBuf,
     /// What all names of locks begin with.
     pub prefix: String,
+}
+
+impl Job {
+    /// Its part of the plan.
+    pub fn segment(&self) -> Segment {
+        Segment::WHOLE.part(self.index, self.of)
+    }
 }
 
 /// What a worker is for.

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use crate::predict::{Family, Fault, Timings};
 use crate::scenario::{
-    CommandSpec, FaultKind, FaultSpec, Guards, KeyDist, Keys, Length, LengthKind, LockSpec, LockType, Matrix, Model,
-    Redis, Scenario, ScenarioError, Scope, Time, Workload, nanos,
+    CommandSpec, FaultKind, FaultSpec, Guards, Keys, Length, LockSpec, LockType, Matrix, Model, Redis, Scenario,
+    ScenarioError, Scope, Time, Workload, nanos,
 };
 
 /// What the experiment compares, in which faults.
@@ -154,16 +154,9 @@ impl Experiment {
             workload: Workload {
                 model: Model::Held,
                 arrival: None,
-                keys: Keys {
-                    count: self.locks,
-                    dist: KeyDist::Uniform,
-                    s: None,
-                },
-                hold: Length {
-                    kind: LengthKind::Fixed,
-                    // Long enough to see how late a holder hears that its lock is another's.
-                    mean: Time(Duration::from_secs(20).mul_f64(self.scale)),
-                },
+                keys: Keys::uniform(self.locks),
+                // Long enough to see how late a holder hears that its lock is another's.
+                hold: Length::fixed(Duration::from_secs(20).mul_f64(self.scale)),
                 wait: Time::millis(5_000),
                 read_ratio: None,
                 counter: false,

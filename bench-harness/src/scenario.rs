@@ -11,8 +11,8 @@
 //! policy = "deadline"
 //! [workload]
 //! model = "open"                     # closed: clients ask in turn; held: locks are held through a fault
-//! arrival = { kind = "constant", rate = "200/s" }    # or "poisson": at random
-//! keys = { count = 1000, dist = "uniform" }          # or "single", or "zipf" with s = 0.99
+//! arrival = { kind = "poisson", rate = "200/s" }     # see `lockbench list workloads` for the others
+//! keys = { count = 1000, dist = "zipf", s = 0.99 }
 //! hold = { kind = "exp", mean = "5ms" }
 //! wait = "5s"
 //! clients = 500                      # most requests at once; what finds no place is counted as dropped
@@ -29,16 +29,20 @@
 //! assert_eq!(scenario.workload.processes, 2);
 //! ```
 
+mod arrival;
 mod checks;
 mod demand;
 mod fault;
 mod guards;
+mod length;
 mod lock_type;
 mod moment;
 mod overrides;
 mod scope;
 mod stock;
+mod trace;
 mod units;
+mod workloads;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -47,15 +51,19 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use arrival::Arrival;
 pub use checks::{POLICIES, SHORTEST_LEASE};
-pub use demand::{Arrival, ArrivalKind, KeyDist, Keys, Length, LengthKind, Model, Stage, Workload};
+pub use demand::{KeyDist, Keys, Model, Stage, Workload};
 pub use fault::{FaultKind, FaultSpec, NOT_HERE, Place};
 pub use guards::Guards;
+pub use length::Length;
 pub use lock_type::LockType;
 pub use moment::{Phase, When};
 pub use scope::Scope;
 pub use stock::Stock;
+pub use trace::Trace;
 pub use units::{Comparison, Limit, Rate, Time, Unit, nanos};
+pub use workloads::WORKLOADS;
 
 /// What one run does, as it is written in a scenario file.
 ///
@@ -208,8 +216,42 @@ impl Scenario {
         if !overrides.is_empty() {
             scenario = overrides::apply(text, overrides)?;
         }
+        let folder = Path::new(file).parent().unwrap_or(Path::new(""));
+        scenario
+            .read_traces(folder)
+            .map_err(|wrong| source.of_value(&wrong.path, wrong.message))?;
         checks::check(&scenario).map_err(|wrong| source.of_value(&wrong.path, wrong.message))?;
         Ok(scenario)
+    }
+
+    /// Reads the files that it names.
+    fn read_traces(&mut self, folder: &Path) -> Result<(), checks::Wrong> {
+        let work = &mut self.workload;
+        let mut arrivals: Vec<_> = work
+            .arrival
+            .iter_mut()
+            .map(|arrival| ("workload.arrival".to_owned(), arrival))
+            .collect();
+        for (index, stage) in self.stages.iter_mut().enumerate() {
+            arrivals.push((format!("stage.{index}.arrival"), &mut stage.arrival));
+        }
+        let holds = ("workload.hold", Some(&mut work.hold));
+        let lengths = [holds, ("workload.think", work.think.as_mut())];
+        let wrong = |path: &str, message| checks::Wrong {
+            path: format!("{path}.file"),
+            message,
+        };
+        for (path, arrival) in arrivals {
+            if let Arrival::Trace(trace) = arrival {
+                trace.read(folder, true).map_err(|message| wrong(&path, message))?;
+            }
+        }
+        for (path, length) in lengths {
+            if let Some(Length::Trace(trace)) = length {
+                trace.read(folder, false).map_err(|message| wrong(path, message))?;
+            }
+        }
+        Ok(())
     }
 
     /// The scenario, if its values fit together; `place` is what its errors bear.
@@ -254,6 +296,25 @@ impl Scenario {
         } else {
             self.matrix.policies.clone()
         }
+    }
+
+    /// The scenario as people wrote it: without the times of its traces, which are many.
+    #[must_use]
+    pub fn without_times(&self) -> Self {
+        let mut scenario = self.clone();
+        let work = &mut scenario.workload;
+        let stages = scenario.stages.iter_mut().map(|stage| &mut stage.arrival);
+        for arrival in work.arrival.iter_mut().chain(stages) {
+            if let Arrival::Trace(trace) = arrival {
+                trace.times.clear();
+            }
+        }
+        for length in [Some(&mut work.hold), work.think.as_mut()].into_iter().flatten() {
+            if let Length::Trace(trace) = length {
+                trace.times.clear();
+            }
+        }
+        scenario
     }
 
     /// Makes the run short, to see whether a scenario works at all: its numbers say little.

@@ -1,15 +1,22 @@
 //! Workload: which lock is wanted when and for how long; all drawn from the seed, before anything runs.
 
+mod draw;
+mod profile;
+mod segment;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fastrand::Rng;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+
+pub use segment::Segment;
 
 use crate::driver::Access;
-use crate::scenario::{ArrivalKind, KeyDist, Keys, Length, LengthKind, Scenario, nanos};
+use crate::scenario::{Scenario, nanos};
 
 /// One request: a lock, and how long it is worked under.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
     /// The lock.
     pub key: u64,
@@ -22,7 +29,7 @@ pub struct Request {
 }
 
 /// A request of an open workload, and when it is to start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Arrival {
     /// Nanoseconds since the start of the warm-up.
     pub at_ns: u64,
@@ -30,55 +37,67 @@ pub struct Arrival {
     pub request: Request,
 }
 
-/// An endless stream of requests: those of one client of a closed workload.
+/// What the requests of a scenario are drawn from. Made once, and shared by all clients of a process.
 #[derive(Clone, Debug)]
-pub struct Requests {
-    rng: Rng,
-    keys: Keys,
-    /// For zipf: the share of all requests that wants this key or one before.
-    up_to: Arc<[f64]>,
-    hold: Length,
-    think: Option<Length>,
+pub struct Plan(Arc<Distributions>);
+
+#[derive(Debug)]
+struct Distributions {
+    seed: u64,
+    keys: draw::Keys,
+    hold: draw::Length,
+    think: Option<draw::Length>,
     read_ratio: Option<f64>,
 }
 
-impl Requests {
+impl Plan {
+    /// The plan of a scenario, which was checked.
+    pub fn of(scenario: &Scenario) -> Self {
+        let work = &scenario.workload;
+        Self(Arc::new(Distributions {
+            seed: scenario.seed,
+            keys: draw::Keys::new(&work.keys, stream(scenario.seed, RANKS)),
+            hold: draw::Length::new(&work.hold),
+            think: work.think.as_ref().map(draw::Length::new),
+            read_ratio: work.read_ratio,
+        }))
+    }
+
     /// The requests of a client. Each client has a stream of its own, whatever process it lives in.
-    pub fn of_client(scenario: &Scenario, client: u32) -> Self {
-        Self {
-            rng: Rng::with_seed(stream(scenario.seed, u64::from(client) + 1)),
-            keys: scenario.workload.keys,
-            up_to: up_to(scenario.workload.keys),
-            hold: scenario.workload.hold,
-            think: scenario.workload.think,
-            read_ratio: scenario.workload.read_ratio,
+    pub fn client(&self, client: u32) -> Requests {
+        self.stream(u64::from(client) + 1)
+    }
+
+    fn stream(&self, number: u64) -> Requests {
+        Requests {
+            rng: Xoshiro256PlusPlus::seed_from_u64(stream(self.0.seed, number)),
+            plan: self.clone(),
         }
     }
 }
 
-impl Iterator for Requests {
-    type Item = Request;
+/// An endless stream of requests: those of one client of a closed workload.
+#[derive(Clone, Debug)]
+pub struct Requests {
+    rng: Xoshiro256PlusPlus,
+    plan: Plan,
+}
 
-    fn next(&mut self) -> Option<Request> {
-        let key = match self.keys.dist {
-            KeyDist::Single => 0,
-            KeyDist::Uniform => self.rng.u64(0..u64::from(self.keys.count)),
-            KeyDist::Zipf => {
-                let drawn = self.rng.f64();
-                let key = self.up_to.partition_point(|share| *share <= drawn);
-                key.min(self.up_to.len().saturating_sub(1)) as u64
-            }
-        };
-        let hold_ns = draw(&mut self.rng, self.hold);
-        let think_ns = self.think.map_or(0, |think| draw(&mut self.rng, think));
+impl Requests {
+    /// The next request.
+    pub fn draw(&mut self) -> Request {
+        let from = &*self.plan.0;
+        let key = from.keys.draw(&mut self.rng);
+        let hold_ns = from.hold.draw(&mut self.rng);
+        let think_ns = from.think.as_ref().map_or(0, |think| think.draw(&mut self.rng));
         // Drawn last, and only where it is asked for: other plans stay as they were.
-        let reads = self.read_ratio.is_some_and(|ratio| self.rng.f64() < ratio);
-        Some(Request {
+        let reads = from.read_ratio.is_some_and(|ratio| self.rng.random::<f64>() < ratio);
+        Request {
             key,
             access: if reads { Access::Read } else { Access::Write },
             hold_ns,
             think_ns,
-        })
+        }
     }
 }
 
@@ -86,43 +105,31 @@ impl Iterator for Requests {
 ///
 /// The rate of the first seconds holds in the warm-up too; the stages count from its end.
 pub fn arrivals(scenario: &Scenario) -> Vec<Arrival> {
-    let Some(first) = scenario.workload.arrival else {
+    let Some(first) = &scenario.workload.arrival else {
         return Vec::new();
     };
-    let warm_up = nanos(scenario.scaled(scenario.workload.warm_up));
-    let end = warm_up + nanos(scenario.scaled(scenario.workload.duration));
-    let mut stages: Vec<_> = scenario
+    let warm_up = scenario.scaled(scenario.workload.warm_up);
+    let end = warm_up + scenario.scaled(scenario.workload.duration);
+    let later = scenario
         .stages
         .iter()
-        .map(|stage| (warm_up + nanos(scenario.scaled(stage.at)), stage.arrival))
-        .collect();
+        .map(|stage| (warm_up + scenario.scaled(stage.at), &stage.arrival));
+    let mut stages: Vec<_> = later.collect();
     stages.sort_by_key(|stage| stage.0);
-    stages.insert(0, (0, first));
+    stages.insert(0, (Default::default(), first));
 
-    let mut requests = Requests::of_client(scenario, ARRIVALS);
-    let mut gaps = Rng::with_seed(stream(scenario.seed, GAPS));
+    let mut requests = Plan::of(scenario).stream(ARRIVALS);
+    let mut gaps = Xoshiro256PlusPlus::seed_from_u64(stream(scenario.seed, GAPS));
     let mut arrivals = Vec::new();
-    for (index, &(from, arrival)) in stages.iter().enumerate() {
+    for (index, (from, arrival)) in stages.iter().enumerate() {
         let until = stages.get(index + 1).map_or(end, |next| next.0.min(end));
-        let gap = 1e9 / arrival.rate.0;
-        let mut after = match arrival.kind {
-            ArrivalKind::Constant => 0.0,
-            ArrivalKind::Poisson => exponential(&mut gaps, gap),
-        };
-        for step in 1.. {
-            let at_ns = from + after as u64;
-            if at_ns >= until {
-                break;
-            }
-            // The stream of requests never ends.
-            let Some(request) = requests.next() else { break };
-            arrivals.push(Arrival { at_ns, request });
-            after = match arrival.kind {
-                // Multiplied, not added up: no error grows.
-                ArrivalKind::Constant => f64::from(step) * gap,
-                ArrivalKind::Poisson => after + exponential(&mut gaps, gap),
-            };
-        }
+        let lead = if index == 0 { warm_up } else { Default::default() };
+        let length = until.saturating_sub(*from);
+        let instants = profile::instants(arrival, (lead, length), |time| scenario.scaled(time), &mut gaps);
+        arrivals.extend(instants.into_iter().map(|at| Arrival {
+            at_ns: nanos(*from) + at,
+            request: requests.draw(),
+        }));
     }
     arrivals
 }
@@ -142,33 +149,14 @@ pub fn hottest_share(scenario: &Scenario) -> f64 {
     if !open.is_empty() {
         return busiest_share(&open);
     }
-    let requests = Requests::of_client(scenario, 0).take(SAMPLE);
-    let of_one: Vec<_> = requests.map(|request| Arrival { at_ns: 0, request }).collect();
+    let mut requests = Plan::of(scenario).client(0);
+    let of_one: Vec<_> = (0..SAMPLE)
+        .map(|_| Arrival {
+            at_ns: 0,
+            request: requests.draw(),
+        })
+        .collect();
     busiest_share(&of_one)
-}
-
-fn up_to(keys: Keys) -> Arc<[f64]> {
-    if keys.dist != KeyDist::Zipf {
-        return Arc::default();
-    }
-    let exponent = keys.s.unwrap_or(ZIPF);
-    let weight = |key: u32| f64::from(key).powf(-exponent);
-    let total: f64 = (1..=keys.count).map(weight).sum();
-    let mut sum = 0.0;
-    let shares = (1..=keys.count).map(|key| {
-        sum += weight(key);
-        sum / total
-    });
-    shares.collect()
-}
-
-fn exponential(rng: &mut Rng, mean: f64) -> f64 {
-    -(1.0 - rng.f64()).ln() * mean
-}
-
-/// The part of something numbered that falls to worker `index` of `of`.
-pub fn is_mine(number: usize, index: u32, of: u32) -> bool {
-    number % of as usize == index as usize
 }
 
 /// A seed of its own for each stream, so that neighbouring streams have nothing in common.
@@ -180,63 +168,101 @@ fn stream(seed: u64, number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-fn draw(rng: &mut Rng, length: Length) -> u64 {
-    let mean = length.mean.nanos();
-    match length.kind {
-        LengthKind::Fixed => mean,
-        LengthKind::Exp => exponential(rng, mean as f64) as u64,
-    }
-}
+/// The streams of an open workload lie apart from those of clients,
+const ARRIVALS: u64 = 1 << 32;
 
-/// The stream of an open workload lies apart from those of clients.
-const ARRIVALS: u32 = u32::MAX;
-
-/// And so does that of the time between two arrivals.
+/// that of the time between two arrivals too,
 const GAPS: u64 = 1 << 33;
+
+/// and that which deals the ranks of a scrambled distribution.
+const RANKS: u64 = 1 << 34;
 
 /// So many requests of one client show which key most want.
 const SAMPLE: usize = 20_000;
 
-/// The exponent that is used most: YCSB's.
-const ZIPF: f64 = 0.99;
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::hash::{DefaultHasher, Hash, Hasher};
 
     fn scenario(name: &str, overrides: &[&str]) -> Scenario {
         let overrides: Vec<_> = overrides.iter().map(|&text| text.to_owned()).collect();
         Scenario::read(name, &overrides).unwrap()
     }
 
-    #[test]
-    fn the_same_seed_gives_the_same_plan_and_another_seed_another() {
-        let plan = |seed: &str| arrivals(&scenario("flash-sale", &[seed]));
-        assert_eq!(plan("seed=7"), plan("seed=7"));
-        assert_ne!(plan("seed=7"), plan("seed=8"));
-        let client = |seed: &str, client| {
-            Requests::of_client(&scenario("uncontended", &[seed]), client)
-                .take(500)
-                .collect::<Vec<_>>()
+    /// A hash of a set of things, whatever their order.
+    fn hash<T: Hash>(set: impl IntoIterator<Item = T>) -> u64 {
+        let of_one = |one: T| {
+            let mut hasher = DefaultHasher::new();
+            one.hash(&mut hasher);
+            hasher.finish()
         };
-        assert_eq!(client("seed=7", 3), client("seed=7", 3));
-        assert_ne!(client("seed=7", 3), client("seed=7", 4));
+        set.into_iter().fold(0, |sum, one| sum.wrapping_add(of_one(one)))
+    }
+
+    /// The first requests of those clients of a thousand that are in a segment.
+    fn of_clients(scenario: &Scenario, segment: Segment) -> Vec<(u32, usize, Request)> {
+        let plan = Plan::of(scenario);
+        let of_client = |client| {
+            let mut requests = plan.client(client);
+            (0..20).map(move |number| (client, number, requests.draw()))
+        };
+        segment.clients(1_000).flat_map(of_client).collect()
+    }
+
+    const ALL_OF_IT: [&str; 4] = [
+        "workload.arrival={ kind = \"poisson\", rate = \"300/s\" }",
+        "workload.keys={ count = 500, dist = \"zipf\", scramble = true }",
+        "workload.hold={ kind = \"lognormal\", p50 = \"5ms\", p99 = \"50ms\" }",
+        "seed=7",
+    ];
+
+    #[test]
+    fn the_same_seed_makes_the_same_load_and_another_seed_another() {
+        let open = |last: &str| {
+            let overrides: Vec<_> = ALL_OF_IT.into_iter().chain([last]).collect();
+            hash(arrivals(&scenario("flash-sale", &overrides)))
+        };
+        assert_eq!(open("seed=7"), open("seed=7"));
+        assert_ne!(open("seed=7"), open("seed=8"));
+        let closed = |seed: &str| hash(of_clients(&scenario("read-mostly", &[seed]), Segment::WHOLE));
+        assert_eq!(closed("seed=7"), closed("seed=7"));
+        assert_ne!(closed("seed=7"), closed("seed=8"));
+        let of_client = |client: u32| {
+            let mut requests = Plan::of(&scenario("uncontended", &[])).client(client);
+            hash((0..500).map(|_| requests.draw()))
+        };
+        assert_ne!(of_client(3), of_client(4));
     }
 
     #[test]
-    fn the_split_over_processes_changes_nothing() {
-        let all = arrivals(&scenario("flash-sale", &[]));
-        let mut joined: Vec<_> = (0..3)
-            .flat_map(|worker| all.iter().enumerate().filter(move |(i, _)| is_mine(*i, worker, 3)))
+    fn one_times_a_thousand_and_four_times_250_make_the_same_load() {
+        let quarters: Vec<_> = (0..4).map(|index| Segment::WHOLE.part(index, 4)).collect();
+        let closed = scenario("read-mostly", &ALL_OF_IT[1..]);
+        let parts: Vec<_> = quarters.iter().map(|part| of_clients(&closed, *part)).collect();
+        assert!(parts.iter().all(|part| part.len() == 250 * 20));
+        assert_eq!(
+            hash(parts.concat()),
+            hash(of_clients(&closed, Segment::WHOLE)),
+            "of clients"
+        );
+        let open = scenario("flash-sale", &ALL_OF_IT);
+        let all = arrivals(&open);
+        let parts: Vec<Vec<_>> = quarters
+            .iter()
+            .map(|part| part.arrivals(all.clone()).collect())
             .collect();
-        joined.sort_by_key(|(i, _)| *i);
-        assert!(joined.into_iter().map(|(_, arrival)| arrival).eq(all.iter()));
+        let (least, most) = (all.len() / 4, all.len().div_ceil(4));
+        assert!(parts.iter().all(|part| (least..=most).contains(&part.len())));
+        assert_eq!(hash(parts.concat()), hash(all), "of arrivals");
     }
 
     #[test]
     fn rates_and_stages_come_out() {
-        let sale = scenario("flash-sale", &[]);
-        let all = arrivals(&sale);
+        let even = |path: &str, rate: u32| format!("{path}={{ kind = \"constant\", rate = \"{rate}/s\" }}");
+        let stages = "stage=[{ at = \"6s\", arrival = { kind = \"constant\", rate = \"600/s\" } }, \
+                      { at = \"12s\", arrival = { kind = \"constant\", rate = \"60/s\" } }]";
+        let all = arrivals(&scenario("flash-sale", &[&even("workload.arrival", 60), stages]));
         let second = |from: u64| {
             let range = from * 1_000_000_000..(from + 1) * 1_000_000_000;
             all.iter().filter(|arrival| range.contains(&arrival.at_ns)).count()
@@ -246,51 +272,27 @@ mod tests {
     }
 
     #[test]
-    fn random_arrivals_have_their_rate_and_zipf_its_shares() {
-        let poisson = scenario(
-            "flash-sale",
-            &["workload.arrival.kind=poisson", "workload.arrival.rate=2000/s"],
-        );
-        let first: Vec<_> = arrivals(&poisson)
-            .into_iter()
-            .filter(|arrival| arrival.at_ns < 6_000_000_000)
-            .collect();
-        assert!((11_600..12_400).contains(&first.len()), "{}", first.len());
-        // A third of the gaps is longer than 1.1 times the mean if they are exponential, none if they are even.
-        let long = first
-            .windows(2)
-            .filter(|pair| pair[1].at_ns - pair[0].at_ns > 550_000)
-            .count() as f64;
-        assert!((long / first.len() as f64 - 0.333).abs() < 0.03, "{long}");
-        let zipf = |s: &str| {
-            let all = arrivals(&scenario(
-                "flash-sale",
-                &["workload.keys.dist=zipf", s, "workload.arrival.rate=2000/s"],
-            ));
-            busiest_share(&all)
-        };
-        // 1 / sum(1/k^s) over 50 keys.
-        assert!((zipf("workload.keys.s=1") - 0.2223).abs() < 0.02);
-        assert!((zipf("workload.keys.s=0") - 0.02).abs() < 0.01);
+    fn the_busiest_key_has_its_share() {
+        let overrides = [
+            "workload.keys={ count = 50, dist = \"zipf\", s = 1.0 }",
+            "workload.arrival={ kind = \"poisson\", rate = \"2000/s\" }",
+        ];
+        // 1 / sum(1/k) over 50 keys.
+        let share = busiest_share(&arrivals(&scenario("flash-sale", &overrides)));
+        assert!((share - 0.2223).abs() < 0.02, "{share}");
+        assert_eq!(busiest_share(&[]), 0.0);
     }
 
     #[test]
     fn the_share_of_readers_comes_out_and_changes_nothing_else() {
         let requests = |overrides: &[&str]| {
-            let requests = Requests::of_client(&scenario("read-mostly", overrides), 1);
-            requests.take(10_000).collect::<Vec<_>>()
+            let mut requests = Plan::of(&scenario("read-mostly", overrides)).client(1);
+            (0..10_000).map(|_| requests.draw()).collect::<Vec<_>>()
         };
         let read = |request: &&Request| request.access == Access::Read;
         let reads = requests(&["workload.read_ratio=0.25"]).iter().filter(read).count();
         assert!((2_300..2_700).contains(&reads), "{reads}");
         assert_eq!(requests(&["workload.read_ratio=0"]).iter().filter(read).count(), 0);
         assert_eq!(requests(&["workload.read_ratio=1"]).iter().filter(read).count(), 10_000);
-    }
-
-    #[test]
-    fn exponential_holds_have_their_mean() {
-        let requests = Requests::of_client(&scenario("flash-sale", &[]), 1);
-        let mean = requests.take(20_000).map(|request| request.hold_ns as f64).sum::<f64>() / 20_000.0;
-        assert!((mean / 2e7 - 1.0).abs() < 0.05, "{mean} ns");
     }
 }

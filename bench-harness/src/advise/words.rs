@@ -87,8 +87,8 @@ fn tell(text: &mut String, how: &str, advice: &Advice) {
 
 fn load(scenario: &Scenario) -> String {
     let workload = &scenario.workload;
-    let how = match (workload.model, workload.arrival) {
-        (Model::Open, Some(arrival)) => format!("open loop, {} a second", number(arrival.rate.0)),
+    let how = match (workload.model, &workload.arrival) {
+        (Model::Open, Some(arrival)) => format!("open loop, at most {} a second", number(arrival.peak())),
         _ => format!("closed loop, {} clients", workload.clients),
     };
     let paced = match (workload.model, scenario.max_rate()) {

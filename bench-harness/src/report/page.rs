@@ -22,7 +22,7 @@ pub fn page(outcome: &Outcome) -> Result<String, ReportError> {
 pub fn page_with(outcome: &Outcome, looked_up: Option<(usize, &Round)>) -> Result<String, ReportError> {
     let mut environment = Environment::new();
     environment.add_template("page.html", include_str!("page.html"))?;
-    let scenario = toml::to_string(&outcome.scenario).unwrap_or_else(|error| error.to_string());
+    let scenario = toml::to_string(&outcome.scenario.without_times()).unwrap_or_else(|error| error.to_string());
     environment
         .get_template("page.html")?
         .render(context! {

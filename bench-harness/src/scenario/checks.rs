@@ -1,6 +1,7 @@
 //! What a scenario must be to make sense, and where it is wrong if it does not.
 
 mod faults;
+mod workload;
 
 use std::ops::Range;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use toml::de::{DeTable, DeValue};
 
 use super::fault::not_here;
-use super::{KeyDist, LengthKind, LockType, Model, RedisMode, Scenario, ScenarioError, overrides};
+use super::{Arrival, LockType, Model, RedisMode, Scenario, ScenarioError, overrides};
 use crate::measure::metrics;
 use crate::real::RealClient;
 
@@ -56,7 +57,7 @@ pub(super) struct Source<'a> {
 pub(super) fn check(scenario: &Scenario) -> Result<(), Wrong> {
     basics(scenario)?;
     lock(scenario)?;
-    workload(scenario)?;
+    workload::check(scenario)?;
     rate(scenario)?;
     guards(scenario)?;
     faults::check(scenario)?;
@@ -147,98 +148,6 @@ fn lock(scenario: &Scenario) -> Result<(), Wrong> {
     })
 }
 
-fn workload(scenario: &Scenario) -> Result<(), Wrong> {
-    let work = &scenario.workload;
-    let open = work.model == Model::Open;
-    ensure(open == work.arrival.is_some(), "workload.arrival", || {
-        if open {
-            "the model \"open\" needs arrival = { kind = \"constant\", rate = \"200/s\" }".to_owned()
-        } else {
-            "only the model \"open\" has arrivals: leave it out, or set model = \"open\"".to_owned()
-        }
-    })?;
-    ensure(open || scenario.stages.is_empty(), "stage", || {
-        "only the model \"open\" has stages: its rate can change".to_owned()
-    })?;
-    let is_zipf = work.keys.dist == KeyDist::Zipf;
-    ensure(is_zipf || work.keys.s.is_none(), "workload.keys.s", || {
-        "only dist = \"zipf\" has an exponent: leave it out".to_owned()
-    })?;
-    let exponent = work.keys.s.unwrap_or(1.0);
-    ensure((0.0..=5.0).contains(&exponent), "workload.keys.s", || {
-        format!("{exponent} is no exponent of a zipf distribution: use 0 to 5, like 0.99")
-    })?;
-    let held = work.model == Model::Held;
-    ensure(!held || work.hold.kind == LengthKind::Fixed, "workload.hold", || {
-        "in the model \"held\" all rivals work equally long: use kind = \"fixed\"".to_owned()
-    })?;
-    ensure(
-        !held || work.keys.dist == KeyDist::Uniform,
-        "workload.keys.dist",
-        || "in the model \"held\" every lock has one holder: leave dist out".to_owned(),
-    )?;
-    for (index, stage) in scenario.stages.iter().enumerate() {
-        ensure(stage.at < work.duration, format!("stage.{index}.at"), || {
-            format!("the stage would begin after the measured {}", work.duration)
-        })?;
-    }
-    let rates = work
-        .arrival
-        .iter()
-        .chain(scenario.stages.iter().map(|stage| &stage.arrival));
-    for rate in rates.map(|arrival| arrival.rate.0) {
-        ensure(rate > 0.0 && rate <= HIGHEST_RATE, "workload.arrival.rate", || {
-            format!("a rate of {rate}/s is not in 0 … {HIGHEST_RATE}/s")
-        })?;
-    }
-    ensure(
-        work.think.is_none() || work.model == Model::Closed,
-        "workload.think",
-        || "only the model \"closed\" has clients that think: leave it out".to_owned(),
-    )?;
-    if let Some(ratio) = work.read_ratio {
-        ensure((0.0..=1.0).contains(&ratio), "workload.read_ratio", || {
-            format!("a share of {ratio} is not in 0 … 1: 0.9 reads nine times of ten")
-        })?;
-        let reads = scenario.lock.kind.is_shared_by_readers() && !held;
-        ensure(reads, "workload.read_ratio", || {
-            "only the lock \"read_write\" tells readers from writers, in the models \"closed\" and \"open\"".to_owned()
-        })?;
-    }
-    ensure(!work.counter || !held, "workload.counter", || {
-        "in the model \"held\" nobody counts: leave counter out".to_owned()
-    })?;
-    let counts = [
-        ("workload.keys.count", work.keys.count, 1_000_000),
-        ("workload.processes", work.processes, 64),
-        ("workload.clients", work.clients, 100_000),
-    ];
-    for (path, count, most) in counts {
-        ensure((1..=most).contains(&count), path, || {
-            format!("{count} is not in 1 … {most}")
-        })?;
-    }
-    ensure(work.clients >= work.processes, "workload.clients", || {
-        format!(
-            "{} clients leave some of {} processes without one",
-            work.clients, work.processes
-        )
-    })?;
-    ensure(
-        scenario.scaled(work.duration) >= Duration::from_millis(200),
-        "workload.duration",
-        || {
-            format!(
-                "{} × scale {} is too short to measure anything: use at least 200ms",
-                work.duration, scenario.scale
-            )
-        },
-    )?;
-    ensure(!work.wait.0.is_zero(), "workload.wait", || {
-        "a request that does not wait cannot be served under contention: write a wait above 0".to_owned()
-    })
-}
-
 /// Refuses to ask more of the user's server than they allow. Closed workloads are paced instead.
 fn rate(scenario: &Scenario) -> Result<(), Wrong> {
     let Some(most) = scenario.max_rate() else {
@@ -255,7 +164,7 @@ fn rate(scenario: &Scenario) -> Result<(), Wrong> {
                 .arrival
                 .iter()
                 .chain(scenario.stages.iter().map(|stage| &stage.arrival));
-            (arrivals.map(|arrival| arrival.rate.0).fold(0.0, f64::max), "arrivals")
+            (arrivals.map(Arrival::peak).fold(0.0, f64::max), "arrivals")
         }
         Model::Held => {
             let held = f64::from(work.keys.count) * scenario.policies().len() as f64;
@@ -364,6 +273,12 @@ fn find_span(text: &str, path: &str) -> Option<Range<usize>> {
 /// A message of the TOML reader in our words, with the nearest of the names that would have been right.
 pub(super) fn suggestion(message: &str) -> String {
     let mut names = message.split('`').skip(1).step_by(2);
+    if message.starts_with("missing field") {
+        return names.next().map_or_else(
+            || message.to_owned(),
+            |name| format!("the key {name:?} is missing: add it"),
+        );
+    }
     let what = if message.starts_with("unknown field") {
         "key"
     } else if message.starts_with("unknown variant") {
@@ -410,9 +325,6 @@ pub const SHORTEST_LEASE: Duration = Duration::from_millis(500);
 
 /// A script with more names keeps Redis from everybody else.
 const MOST_TOGETHER: u32 = 100;
-
-/// Above this the generator would measure itself.
-const HIGHEST_RATE: f64 = 100_000.0;
 
 #[cfg(test)]
 mod tests {

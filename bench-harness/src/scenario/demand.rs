@@ -3,7 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::units::{Rate, Time};
+use super::arrival::Arrival;
+use super::length::Length;
+use super::units::Time;
 
 /// Who wants which locks, how often and for how long.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -61,28 +63,8 @@ pub enum Model {
     Held,
 }
 
-/// When requests of an open workload come.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Arrival {
-    /// The pattern.
-    pub kind: ArrivalKind,
-    /// How many a second.
-    pub rate: Rate,
-}
-
-/// The patterns of arrival.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ArrivalKind {
-    /// Evenly spaced.
-    Constant,
-    /// At random: what many independent users do.
-    Poisson,
-}
-
 /// A change of the rate while an open workload runs.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stage {
     /// When, counted from the start of the measured time.
@@ -100,9 +82,18 @@ pub struct Keys {
     /// How requests spread over them.
     #[serde(default)]
     pub dist: KeyDist,
-    /// For `zipf`: how much more often the first keys are wanted. Default: 0.99.
+    /// For `zipf`: how much more often the first keys are wanted. Default: 0.99, as in YCSB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub s: Option<f64>,
+    /// For `zipf`: whether the ranks are dealt to the keys at random, so that the keys wanted most do not lie side by side.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub scramble: bool,
+    /// For `hotspot`: the share of the keys that is hot, from 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hot_keys: Option<f64>,
+    /// For `hotspot`: the share of the requests that want a hot key, from 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hot_requests: Option<f64>,
 }
 
 /// How requests spread over the keys.
@@ -116,26 +107,39 @@ pub enum KeyDist {
     Single,
     /// The first key most, the k-th as often as 1/k to the power of `s`.
     Zipf,
+    /// Some keys are hot: `hot_keys` of them get `hot_requests` of the requests; within both parts each key is as likely as any other.
+    Hotspot,
 }
 
-/// A length of time that may vary.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Length {
-    /// How it varies.
-    pub kind: LengthKind,
-    /// Its mean.
-    pub mean: Time,
+impl Workload {
+    /// In the model `held`: how long a rival works, which is always the same.
+    pub fn rival_hold(&self) -> std::time::Duration {
+        match self.hold {
+            Length::Fixed { mean } => mean.0,
+            // Other lengths are refused in this model.
+            _ => std::time::Duration::ZERO,
+        }
+    }
 }
 
-/// How a length of time varies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum LengthKind {
-    /// Always the mean.
-    Fixed,
-    /// Exponentially distributed.
-    Exp,
+impl Keys {
+    /// Keys that are as likely as one another.
+    pub const fn uniform(count: u32) -> Self {
+        Self {
+            count,
+            dist: KeyDist::Uniform,
+            s: None,
+            scramble: false,
+            hot_keys: None,
+            hot_requests: None,
+        }
+    }
+
+    /// For `hotspot`: how many keys are hot; at least one.
+    pub fn hot_count(&self) -> u32 {
+        // At most what there is: a share is at most 1.
+        (f64::from(self.count) * self.hot_keys.unwrap_or(0.0)).ceil().max(1.0) as u32
+    }
 }
 
 fn two() -> u32 {

@@ -50,7 +50,7 @@ pub(super) async fn hold<D: Driver>(post: Post, driver: D, first_key: u64, momen
 pub(super) async fn rival<D: Driver>(post: Post, driver: D, first_keys: Vec<u64>) -> Tally {
     sleep_until(post.start_ns).await;
     let count = u64::from(post.job.scenario.workload.keys.count);
-    let hold = post.job.scenario.workload.hold.mean.0;
+    let hold = post.job.scenario.workload.rival_hold();
     let post = Arc::new(post);
     let mut waiting = JoinSet::new();
     for key in first_keys.into_iter().flat_map(|first| first..first + count) {

@@ -15,7 +15,7 @@ use crate::driver::{Access, Driver, Hold};
 use crate::evidence::Kind;
 use crate::job::{Going, Note, Tally};
 use crate::scenario::{Model, nanos};
-use crate::workload::{self, Arrival, Request, Requests};
+use crate::workload::{self, Arrival, Plan, Request};
 
 /// Runs this worker's part of the plan, warm-up included.
 pub(super) async fn run<D: Driver>(post: Post, driver: D) -> Result<Tally, String> {
@@ -61,22 +61,22 @@ impl<D: Driver> Desk<D> {
     async fn closed(self: &Arc<Self>) {
         sleep_until(self.post.start_ns).await;
         let end_ns = self.counts().end_ns();
-        let (job, clients) = (&self.post.job, self.post.job.scenario.workload.clients);
+        let job = &self.post.job;
+        let plan = Plan::of(&job.scenario);
         let mut running = JoinSet::new();
-        let pace = self
-            .post
-            .job
+        let pace = job
             .scenario
             .max_rate()
             .map(|most| Arc::new(Pace::new(most.0 / f64::from(job.of))));
-        for client in (0..clients).filter(|&client| workload::is_mine(client as usize, job.index, job.of)) {
+        for client in job.segment().clients(job.scenario.workload.clients) {
             let (desk, pace) = (Arc::clone(self), pace.clone());
+            let mut requests = plan.client(client);
             running.spawn(async move {
-                for request in Requests::of_client(&desk.post.job.scenario, client) {
+                loop {
                     if let Some(pace) = &pace {
                         sleep_until(pace.next(clock::now_ns())).await;
                     }
-                    let now = clock::now_ns();
+                    let (request, now) = (requests.draw(), clock::now_ns());
                     if now >= end_ns {
                         break;
                     }
@@ -96,13 +96,9 @@ impl<D: Driver> Desk<D> {
     /// Requests start when the plan says; a thread paces them, since tokio's timer is up to 3 ms late.
     async fn open(self: &Arc<Self>) {
         let (job, scenario) = (&self.post.job, &self.post.job.scenario);
-        let mine: Vec<Arrival> = workload::arrivals(scenario)
-            .into_iter()
-            .enumerate()
-            .filter(|(number, _)| workload::is_mine(*number, job.index, job.of))
-            .map(|(_, arrival)| arrival)
-            .collect();
-        let places = (scenario.workload.clients / job.of).max(1);
+        let segment = job.segment();
+        let mine: Vec<Arrival> = segment.arrivals(workload::arrivals(scenario)).collect();
+        let places = segment.clients(scenario.workload.clients).count() as u32;
         let slots = Arc::new(Semaphore::new(places as usize));
         let (desk, free, runtime) = (Arc::clone(self), Arc::clone(&slots), tokio::runtime::Handle::current());
         let pacing = tokio::task::spawn_blocking(move || {
