@@ -146,6 +146,14 @@ pub struct Tally {
     pub dropped: u64,
     /// Leases whose holder was told of a loss.
     pub lost: u64,
+    /// Within the measured time, how long how many requests were in the system, as they came and went: nanoseconds times requests.
+    pub present_ns: u64,
+    /// Requests of the measured time that have ended, whichever way.
+    pub ended: u64,
+    /// How long these were in the system, in all.
+    pub in_system_ns: u64,
+    /// How long others were in it within the measured time, less how long these were after it.
+    pub edges_ns: i64,
 }
 
 /// The first key of a policy: keys of different policies never meet.

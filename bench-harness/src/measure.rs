@@ -2,6 +2,7 @@
 
 pub(crate) mod grid;
 mod latency;
+mod little;
 mod machine;
 pub mod metrics;
 mod round;
@@ -19,6 +20,7 @@ use crate::scenario::Scenario;
 
 pub use grid::{Cell, Grid};
 pub use latency::{Latency, Second, decode, encode, histogram, record};
+pub use little::Little;
 pub use machine::{Machine, Versions};
 pub use round::{FaultRun, LockRow, Overhead, Overlaps, PolicyRow, Round, Timeline, Told, Wrong};
 pub use verdict::judge;
@@ -121,6 +123,9 @@ pub struct Load {
     /// Updates of unprotected counters that were acknowledged and are not there; of workloads that count.
     #[serde(default)]
     pub lost_updates: Option<u64>,
+    /// Whether these times are those of all requests that were there; not of a run that was interrupted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub little: Option<Little>,
 }
 
 /// What the checker saw.

@@ -201,6 +201,14 @@ fn load_table(load: &Load, open: bool) -> String {
         load.errors.values().sum::<u64>(),
         load.dropped
     );
+    if let Some(little) = &load.little {
+        let _ = write!(
+            text,
+            "; {:.2} at once on the mean (Little's law: {:.2})",
+            little.mean_in_system,
+            little.by_the_law()
+        );
+    }
     if let Some(fairness) = load.fairness() {
         let _ = write!(text, "; fairness {fairness:.3}");
     }

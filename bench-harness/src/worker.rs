@@ -3,6 +3,7 @@
 mod counter;
 mod held;
 mod load;
+mod presence;
 mod pulse;
 mod tallying;
 

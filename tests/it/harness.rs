@@ -19,6 +19,10 @@ fn a_tiny_scenario_runs_from_end_to_end() {
     assert!(load.successes > 0 && load.errors.is_empty(), "{load:?}");
     assert_eq!(outcome.checked.overlaps.count, 0);
     assert!(outcome.checked.intervals >= load.successes);
+    let little = load.little.expect("nobody interrupted it");
+    // Six clients; a busy machine lets them begin late.
+    assert!((0.1..6.01).contains(&little.mean_in_system), "{little:?}");
+    assert!(little.deviation() < 0.01, "{little:?}");
     let table = String::from_utf8_lossy(&output.stdout);
     assert!(
         table.contains("locks taken") && table.contains("again: lockbench run"),
@@ -58,6 +62,33 @@ fn the_same_seed_asks_for_the_same_locks_in_the_same_order() {
         asked
     };
     assert_eq!(owners("seed-one"), owners("seed-two"));
+}
+
+#[test]
+fn littles_law_holds_where_requests_are_dropped_time_out_and_outlast_the_measured_time() {
+    let folder = Folder::new("little");
+    let overrides = [
+        "workload.arrival={ kind = \"flash\", base = \"20/s\", peak = \"300/s\", rise = \"100ms\", hold = \"500ms\", decay = \"100ms\" }",
+        "workload.keys={ count = 1, dist = \"single\" }",
+        "workload.hold={ kind = \"fixed\", mean = \"40ms\" }",
+        "workload.wait=500ms",
+        "workload.clients=30",
+    ];
+    let arguments: Vec<_> = overrides.iter().flat_map(|line| ["--set", *line]).collect();
+    let output = run(&folder, OPEN, &arguments);
+    // On a busy machine the generator may be late (exit code 7).
+    assert!(matches!(output.status.code(), Some(0 | 7)), "{output:?}");
+    let outcome = results::read(&folder.path).unwrap();
+    let load = outcome.load.expect("an open run measures load");
+    assert!(load.dropped > 0 && load.timeouts > 0 && load.successes > 0, "{load:?}");
+    let little = load.little.expect("nobody interrupted it");
+    assert!(little.deviation() < 0.01, "{little:?}");
+    assert!(
+        little.edges < 0.0,
+        "some were there when the measured time ended: {little:?}"
+    );
+    let asked = load.successes + load.timeouts + load.errors.values().sum::<u64>();
+    assert_eq!((little.rate_per_s * load.window_s).round() as u64, asked, "{little:?}");
 }
 
 #[test]

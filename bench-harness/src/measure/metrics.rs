@@ -16,7 +16,7 @@ pub struct Metric {
 }
 
 /// Every metric.
-pub const METRICS: [Metric; 34] = [
+pub const METRICS: [Metric; 35] = [
     metric(
         "acquire.p50",
         Unit::Millis,
@@ -70,6 +70,12 @@ pub const METRICS: [Metric; 34] = [
         Unit::Count,
         LOAD,
         "the part of the locks got for which somebody else's work had to end first",
+    ),
+    metric(
+        "in_system",
+        Unit::Count,
+        LOAD,
+        "requests that waited or held, on the mean over the measured time",
     ),
     metric(
         "gen.lag.p99",

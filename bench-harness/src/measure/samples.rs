@@ -69,6 +69,12 @@ pub(crate) fn load_outcome() -> Outcome {
         throughput_per_s: all.len() as f64 / 20.0,
         attempts_per_success: Some(1.4),
         series,
+        little: Some(Little {
+            mean_in_system: 3.2,
+            rate_per_s: all.len() as f64 / 20.0,
+            mean_time_ms: 3.2e3 * 20.0 / all.len() as f64,
+            edges: 0.0,
+        }),
         ..Load::default()
     });
     outcome.faults = vec![FaultRun {

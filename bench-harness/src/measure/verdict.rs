@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{FaultRun, Finding, LockRow, Outcome, PolicyRow, Round, Severity, ThresholdRun, Wrong, grid};
 use crate::exit;
+use crate::scenario::Model;
 
 /// Fills in what follows from the measurements: metrics, thresholds, findings, verdict and exit code.
 pub fn judge(outcome: &mut Outcome) {
@@ -12,6 +13,7 @@ pub fn judge(outcome: &mut Outcome) {
     let mut findings = std::mem::take(&mut outcome.findings);
     findings.extend(flaws(outcome));
     findings.extend(generator_too_late(outcome));
+    findings.extend(law_broken(outcome));
     findings.extend(contradictions(outcome));
     outcome.findings = findings;
     outcome.exit = exit_code(outcome);
@@ -55,6 +57,8 @@ fn metrics(outcome: &Outcome) -> BTreeMap<String, Option<f64>> {
         set("fairness.starved", served(turns.starved));
         set("lost_updates", load.lost_updates.map(|lost| lost as f64));
         set("gen.lag.p99", load.generator_lag.p99_ms);
+        let little = load.little.as_ref();
+        set("in_system", little.map(|little| little.mean_in_system));
     }
     let rows = || outcome.rounds.iter().flat_map(|round| &round.policies);
     if !outcome.rounds.is_empty() {
@@ -127,6 +131,15 @@ fn generator_too_late(outcome: &Outcome) -> Option<Finding> {
         text: format!(
             "the generator was {lag:.1} ms late at p99, more than {MOST_LAG_MS} ms: lower the rate, or give it more cores"
         ),
+    })
+}
+
+/// The latencies are not of all requests that were there.
+fn law_broken(outcome: &Outcome) -> Option<Finding> {
+    let text = outcome.load.as_ref()?.little.as_ref()?.flaw()?;
+    Some(Finding {
+        severity: Severity::Invalid,
+        text,
     })
 }
 
@@ -278,8 +291,12 @@ fn load_verdict(outcome: &Outcome) -> Option<String> {
         (None, None) => "none served".to_owned(),
     };
     let failures = load.errors.values().sum::<u64>();
+    let dropped = match outcome.scenario.workload.model {
+        Model::Open => format!("{} dropped, ", load.dropped),
+        Model::Closed | Model::Held => String::new(),
+    };
     Some(format!(
-        "{} locks taken, {:.0} a second, {quantile}; {} timeouts, {failures} errors, {} overlaps.",
+        "{} locks taken, {:.0} a second, {quantile}; {dropped}{} timeouts, {failures} errors, {} overlaps.",
         load.successes, load.throughput_per_s, load.timeouts, outcome.checked.overlaps.count
     ))
 }
@@ -293,6 +310,7 @@ const MOST_NAMED: usize = 3;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::Little;
     use crate::measure::samples::{held_outcome, load_outcome};
 
     #[test]
@@ -338,6 +356,25 @@ mod tests {
         outcome.rounds[1].late_ms = outcome.rounds[1].lease_ms / 10.0 + 1.0;
         judge(&mut outcome);
         assert_eq!(outcome.exit, exit::INVALID);
+    }
+
+    #[test]
+    fn latencies_that_leave_requests_out_make_the_run_invalid() {
+        let mut outcome = load_outcome();
+        let little = |mean_in_system| Little {
+            mean_in_system,
+            rate_per_s: 240.0,
+            mean_time_ms: 50.0,
+            edges: 0.0,
+        };
+        outcome.load.as_mut().unwrap().little = Some(little(12.1));
+        judge(&mut outcome);
+        assert_eq!(outcome.exit, exit::GOOD, "{}", outcome.verdict);
+        assert_eq!(outcome.metrics["in_system"], Some(12.1));
+        outcome.load.as_mut().unwrap().little = Some(little(15.0));
+        judge(&mut outcome);
+        assert_eq!(outcome.exit, exit::INVALID);
+        assert!(outcome.verdict.contains("Little's law"), "{}", outcome.verdict);
     }
 
     #[test]

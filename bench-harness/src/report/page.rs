@@ -95,6 +95,8 @@ fn load_view(load: &Load, outcome: &Outcome) -> Value {
         successes => load.successes,
         timeouts => load.timeouts,
         dropped => load.dropped,
+        in_system => load.little.as_ref().map(|little| format!("{:.2}", little.mean_in_system)),
+        by_the_law => load.little.as_ref().map(|little| format!("{:.2}", little.by_the_law())),
         errors => load.errors.clone(),
         shares => load.per_process.iter().map(u64::to_string).collect::<Vec<_>>().join(", "),
         fairness => load.fairness().map_or("–".to_owned(), |fairness| format!("{fairness:.3}")),

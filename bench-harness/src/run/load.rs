@@ -8,8 +8,8 @@ use crate::check;
 use crate::clock;
 use crate::job::{Going, Note, Order, Role, Tally};
 use crate::measure::{
-    Checked, FAIRNESS_WINDOW, FaultRun, Finding, Latency, Load, Outcome, Second, Severity, decode, histogram, jain,
-    record,
+    Checked, FAIRNESS_WINDOW, FaultRun, Finding, Latency, Little, Load, Outcome, Second, Severity, decode, histogram,
+    jain, record,
 };
 use crate::scenario::{FaultSpec, LockType, Model, Scenario, nanos};
 use crate::worker::counters;
@@ -47,7 +47,14 @@ pub(crate) fn run_load(outcome: &mut Outcome, target: &Target, options: &RunOpti
     team.order(|_| true, Order::Start { at_ns: start_ns });
     options.progress.begin("load", Duration::from_nanos(end_ns - start_ns));
     // The last requests may wait as long as they are allowed to, and then hold their lock.
-    let patience_ns = end_ns + nanos(scenario.workload.wait.0) + nanos(AFTER_THE_END);
+    let work = scenario.workload.hold.mostly_within();
+    let patience = scenario
+        .workload
+        .wait
+        .0
+        .saturating_add(work)
+        .saturating_add(AFTER_THE_END);
+    let patience_ns = end_ns.saturating_add(nanos(patience));
     let now = Mutex::new(Going::default());
     let (all_done, faults) = std::thread::scope(|scope| {
         let legs = team.members().iter().map(|member| member.legs.clone()).collect();
@@ -100,6 +107,8 @@ pub(crate) fn run_load(outcome: &mut Outcome, target: &Target, options: &RunOpti
     outcome.faults = faults;
     let window_s = measured_until.saturating_sub(origin_ns) as f64 / 1e9;
     let mut load = merge(&tallies, window_s);
+    let measured_s = scenario.scaled(scenario.workload.duration).as_secs_f64();
+    load.little = (!options.interrupt.is_set()).then(|| little(&tallies, measured_s));
     let mut hand_overs = histogram();
     for nanos in check::hand_overs(&evidence) {
         record(&mut hand_overs, nanos);
@@ -234,12 +243,29 @@ fn merge(tallies: &[Tally], window_s: f64) -> Load {
         lost: sum(|tally| tally.lost),
         fairness_of_clients: None,
         lost_updates: None,
+        little: None,
         per_process: tallies.iter().map(|tally| tally.successes).collect(),
+    }
+}
+
+/// Those in the system, as they came and went and by the times they took.
+fn little(tallies: &[Tally], measured_s: f64) -> Little {
+    let sum = |of: fn(&Tally) -> u64| tallies.iter().map(of).sum::<u64>() as f64;
+    let ended = sum(|tally| tally.ended);
+    Little {
+        mean_in_system: sum(|tally| tally.present_ns) / 1e9 / measured_s,
+        rate_per_s: ended / measured_s,
+        mean_time_ms: if ended > 0.0 {
+            sum(|tally| tally.in_system_ns) / 1e6 / ended
+        } else {
+            0.0
+        },
+        edges: tallies.iter().map(|tally| tally.edges_ns).sum::<i64>() as f64 / 1e9 / measured_s,
     }
 }
 
 /// How often it is looked whether a fault is due.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Beyond the longest wait: for the work under the last locks.
+/// Beyond the longest wait and the work under the last locks.
 const AFTER_THE_END: Duration = Duration::from_secs(10);

@@ -54,4 +54,18 @@ impl Length {
     pub const fn fixed(length: Duration) -> Self {
         Self::Fixed { mean: Time(length) }
     }
+
+    /// Hardly one of a thousand is longer.
+    pub fn mostly_within(&self) -> Duration {
+        match self {
+            Self::Fixed { mean } => mean.0,
+            Self::Exp { mean } => mean.0.saturating_mul(7),
+            Self::Lognormal { p50, p99 } | Self::Pareto { p50, p99 } => {
+                // Both reach the 999th of 1000 before they have grown from the p99 on as much as from the median to it.
+                p99.0.mul_f64((p99.0.as_secs_f64() / p50.0.as_secs_f64()).min(1e3))
+            }
+            Self::Bimodal { long, .. } => long.0,
+            Self::Trace(trace) => trace.times.iter().map(|time| time.0).max().unwrap_or_default(),
+        }
+    }
 }

@@ -128,14 +128,21 @@ impl<D: Driver> Desk<D> {
         let _all = slots.acquire_many(places).await;
     }
 
-    /// One request: take the lock, work, give it back; and write down when.
+    /// One request, from its call until it has left the system.
     async fn serve(&self, request: Request, intended_ns: u64, client: Option<u32>) {
-        let wait = self.post.job.scenario.workload.wait.0;
-        let owner = self.post.owner(self.owners.fetch_add(1, Ordering::Relaxed));
         let started = Started {
             intended_ns,
             called_ns: clock::now_ns(),
         };
+        self.counts().came(started);
+        self.answer(request, started, client).await;
+        self.counts().went(started, clock::now_ns());
+    }
+
+    /// Takes the lock, works, gives it back; and writes down when.
+    async fn answer(&self, request: Request, started: Started, client: Option<u32>) {
+        let wait = self.post.job.scenario.workload.wait.0;
+        let owner = self.post.owner(self.owners.fetch_add(1, Ordering::Relaxed));
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let name = self.post.name(request.key);
         let answer = self.driver.acquire(&name, request.access, wait).await;

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use hdrhistogram::Histogram;
 
+use super::presence::{Presence, overlap};
 use crate::driver::Refusal;
 use crate::job::Tally;
 use crate::measure::{FAIRNESS_WINDOW, encode, histogram, record};
@@ -19,6 +20,7 @@ pub(super) struct Counts {
     hold: Histogram<u64>,
     lag: Histogram<u64>,
     series: BTreeMap<u32, Histogram<u64>>,
+    presence: Presence,
     tally: Tally,
 }
 
@@ -32,8 +34,10 @@ pub(super) struct Started {
 impl Counts {
     pub(super) fn new(scenario: &Scenario, start_ns: u64) -> Self {
         let from = start_ns + nanos(scenario.scaled(scenario.workload.warm_up));
+        let window = from..from + nanos(scenario.scaled(scenario.workload.duration));
         Self {
-            window: from..from + nanos(scenario.scaled(scenario.workload.duration)),
+            presence: Presence::within(window.clone()),
+            window,
             acquire: histogram(),
             service: histogram(),
             hold: histogram(),
@@ -50,6 +54,22 @@ impl Counts {
 
     pub(super) fn answered(&self) -> u64 {
         self.acquire.len()
+    }
+
+    /// A request has come into the system.
+    pub(super) fn came(&mut self, started: Started) {
+        self.presence.came(started.called_ns);
+    }
+
+    /// It has left the system, whichever way.
+    pub(super) fn went(&mut self, started: Started, now_ns: u64) {
+        self.presence.went(now_ns);
+        let stay = started.called_ns..now_ns;
+        let whole = now_ns.saturating_sub(started.called_ns);
+        let of_window = if self.counts(started) { whole } else { 0 };
+        self.tally.ended += u64::from(self.counts(started));
+        self.tally.in_system_ns += of_window;
+        self.tally.edges_ns += overlap(&stay, &self.window) as i64 - of_window as i64;
     }
 
     pub(super) fn acquired(&mut self, started: Started, got_ns: u64, attempts: u64, client: Option<u32>) {
@@ -112,6 +132,7 @@ impl Counts {
             service: encode(&self.service),
             hold: encode(&self.hold),
             generator_lag: encode(&self.lag),
+            present_ns: self.presence.area_ns(),
             series: self
                 .series
                 .iter()
@@ -176,6 +197,55 @@ mod tests {
         assert_eq!(tally.served, BTreeMap::from([(0, BTreeMap::from([(3, 1)]))]));
         assert!(decode(&tally.service).unwrap().max() < 1_010);
         assert_eq!(tally.series.keys().copied().collect::<Vec<_>>(), [0, 2]);
+    }
+
+    /// The two counts of those in the system, which must be the same.
+    fn both(counts: Counts) -> (i64, i64) {
+        let tally = counts.into_tally();
+        (tally.present_ns as i64, tally.in_system_ns as i64 + tally.edges_ns)
+    }
+
+    /// Counts of requests at random, before, in and after the measured time; of those that `skipped` says the end is not recorded.
+    fn at_random(seed: u64, skipped: fn(usize) -> bool) -> Counts {
+        let scenario = Scenario::read("flash-sale", &[]).unwrap();
+        let mut counts = Counts::new(&scenario, 0);
+        let (mut rng, end) = (fastrand::Rng::with_seed(seed), counts.window.end);
+        let mut steps = Vec::new();
+        for number in 0..2_000 {
+            let intended_ns = rng.u64(0..end + end / 10);
+            let called_ns = intended_ns + rng.u64(0..1_000_000);
+            let started = Started { intended_ns, called_ns };
+            steps.push((called_ns, started, true));
+            if !skipped(number) {
+                steps.push((called_ns + rng.u64(0..end / 5), started, false));
+            }
+        }
+        steps.sort_by_key(|(at_ns, ..)| *at_ns);
+        for (at_ns, started, comes) in steps {
+            if comes {
+                counts.came(started);
+            } else {
+                counts.went(started, at_ns);
+            }
+        }
+        counts
+    }
+
+    #[test]
+    fn littles_law_holds_to_the_nanosecond_where_nothing_is_left_out() {
+        for seed in 0..50 {
+            let (there, by_the_law) = both(at_random(seed, |_| false));
+            assert_eq!(there, by_the_law, "seed {seed}");
+            assert!(there > 0);
+        }
+    }
+
+    #[test]
+    fn littles_law_shows_requests_whose_end_nobody_recorded() {
+        for seed in 0..50 {
+            let (there, by_the_law) = both(at_random(seed, |number| number % 10 == 0));
+            assert!(by_the_law * 100 < there * 95, "seed {seed}: {there} {by_the_law}");
+        }
     }
 
     #[test]
