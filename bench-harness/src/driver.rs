@@ -43,7 +43,7 @@ pub enum Access {
 }
 
 /// Proof of holding a lock.
-pub trait Hold: Send + Sync + 'static {
+pub trait Hold: Sized + Send + Sync + 'static {
     /// Whether it is held until it is released; if not, all work was done when it was got.
     fn is_held(&self) -> bool {
         true
@@ -57,6 +57,9 @@ pub trait Hold: Send + Sync + 'static {
 
     /// Completes when the holder is told that the lock is lost.
     fn lost(&self) -> impl Future<Output = ()> + Send + 'static;
+
+    /// Takes the lock once more for the same holder.
+    fn reenter(&self, wait: Duration) -> impl Future<Output = Result<Self, Refusal>> + Send;
 
     /// Gives the lock back; says whether it was still held.
     fn release(self) -> impl Future<Output = Result<bool, Refusal>> + Send;
@@ -151,6 +154,10 @@ impl Hold for NoLock {
 
     fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
         pending()
+    }
+
+    fn reenter(&self, _wait: Duration) -> impl Future<Output = Result<Self, Refusal>> + Send {
+        ready(Ok(Self))
     }
 
     fn release(self) -> impl Future<Output = Result<bool, Refusal>> + Send {

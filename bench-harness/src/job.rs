@@ -126,6 +126,8 @@ pub struct Tally {
     pub hold: String,
     /// Actual minus intended start.
     pub generator_lag: String,
+    /// From the call to the lock, of a holder that takes it again.
+    pub reentry: String,
     /// `acquire` for each second of the measured time.
     pub series: BTreeMap<u32, String>,
     /// Requests that got their lock.

@@ -84,6 +84,9 @@ pub struct Load {
     pub hold: Latency,
     /// How late the generator started requests.
     pub generator_lag: Latency,
+    /// From the call to the lock, of holders that took it again; of workloads that re-enter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reentry: Option<Latency>,
     /// From the end of work to the lock, for the next one that waited for it.
     #[serde(default)]
     pub hand_over: Latency,

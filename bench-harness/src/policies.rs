@@ -159,6 +159,7 @@ impl Experiment {
                 hold: Length::fixed(Duration::from_secs(20).mul_f64(self.scale)),
                 wait: Time::millis(5_000),
                 read_ratio: None,
+                reentry: None,
                 counter: false,
                 think: None,
                 processes: 2,

@@ -53,7 +53,7 @@ use serde::{Deserialize, Serialize};
 
 pub use arrival::Arrival;
 pub use checks::{POLICIES, SHORTEST_LEASE};
-pub use demand::{KeyDist, Keys, Model, Stage, Workload};
+pub use demand::{KeyDist, Keys, Model, Reentry, Stage, Workload};
 pub use fault::{FaultKind, FaultSpec, NOT_HERE, Place};
 pub use guards::Guards;
 pub use length::Length;

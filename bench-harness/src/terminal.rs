@@ -180,6 +180,9 @@ fn load_table(load: &Load, open: bool) -> String {
         // In a closed loop it is the same.
         rows.insert(1, ("from the call", &load.service));
     }
+    if let Some(reentry) = &load.reentry {
+        rows.push(("re-entry", reentry));
+    }
     for (name, of) in rows {
         let cells = [of.p50_ms, of.p90_ms, of.p99_ms, of.p999_ms, of.max_ms].map(ms);
         let _ = writeln!(

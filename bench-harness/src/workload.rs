@@ -13,7 +13,7 @@ use rand::{RngExt, SeedableRng};
 pub use segment::Segment;
 
 use crate::driver::Access;
-use crate::scenario::{Scenario, nanos};
+use crate::scenario::{Reentry, Scenario, nanos};
 
 /// One request: a lock, and how long it is worked under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,6 +24,8 @@ pub struct Request {
     pub access: Access,
     /// Length of the work.
     pub hold_ns: u64,
+    /// How many times more the lock is taken while it is held.
+    pub reentries: u32,
     /// Pause of the client after it; 0 in an open workload.
     pub think_ns: u64,
 }
@@ -48,6 +50,7 @@ struct Distributions {
     hold: draw::Length,
     think: Option<draw::Length>,
     read_ratio: Option<f64>,
+    reentry: Option<Reentry>,
 }
 
 impl Plan {
@@ -60,6 +63,7 @@ impl Plan {
             hold: draw::Length::new(&work.hold),
             think: work.think.as_ref().map(draw::Length::new),
             read_ratio: work.read_ratio,
+            reentry: work.reentry,
         }))
     }
 
@@ -92,7 +96,9 @@ impl Requests {
         let think_ns = from.think.as_ref().map_or(0, |think| think.draw(&mut self.rng));
         // Drawn last, and only where it is asked for: other plans stay as they were.
         let reads = from.read_ratio.is_some_and(|ratio| self.rng.random::<f64>() < ratio);
+        let reentry = from.reentry.filter(|reentry| self.rng.random::<f64>() < reentry.prob);
         Request {
+            reentries: reentry.map_or(0, |reentry| reentry.depth),
             key,
             access: if reads { Access::Read } else { Access::Write },
             hold_ns,
@@ -281,6 +287,17 @@ mod tests {
         let share = busiest_share(&arrivals(&scenario("flash-sale", &overrides)));
         assert!((share - 0.2223).abs() < 0.02, "{share}");
         assert_eq!(busiest_share(&[]), 0.0);
+    }
+
+    #[test]
+    fn the_share_of_those_that_re_enter_comes_out() {
+        let overrides = ["workload.reentry={ depth = 3, prob = 0.25 }".to_owned()];
+        let reentrant = Scenario::read("hot-key", &overrides).unwrap();
+        let mut requests = Plan::of(&reentrant).client(1);
+        let depths: Vec<_> = (0..10_000).map(|_| requests.draw().reentries).collect();
+        let deep = depths.iter().filter(|depth| **depth == 3).count();
+        assert!((2_300..2_700).contains(&deep), "{deep}");
+        assert_eq!(depths.iter().filter(|depth| **depth == 0).count(), 10_000 - deep);
     }
 
     #[test]

@@ -30,11 +30,16 @@ fn metric(outcome: &Outcome, name: &str) -> f64 {
 }
 
 #[test]
-fn every_kind_runs_clean_and_loses_no_update() {
+fn every_kind_runs_clean_and_loses_no_update_also_where_holders_re_enter() {
     for kind in LockType::names().filter(|name| *name != "none") {
-        let (code, outcome) = run(kind, COUNTING, &[&format!("lock.type={kind}")]);
+        let reentry = "workload.reentry={ depth = 2, prob = 0.3 }";
+        let (code, outcome) = run(kind, COUNTING, &[&format!("lock.type={kind}"), reentry]);
         assert_eq!(code, Some(0), "{kind}: {}", outcome.verdict);
-        assert!(outcome.load.as_ref().unwrap().successes > 0, "{kind}");
+        let load = outcome.load.as_ref().unwrap();
+        assert!(load.successes > 0, "{kind}");
+        // A script has done its work when it is answered: nobody is inside to take the lock again.
+        let has_reentered = load.reentry.as_ref().is_some_and(|reentry| reentry.count > 0);
+        assert_eq!(has_reentered, kind != "script", "{kind}");
         for name in [
             "lost_updates",
             "overlap.count",

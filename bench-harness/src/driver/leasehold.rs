@@ -73,15 +73,10 @@ impl Driver for LeaseholdDriver {
     type Hold = Lease;
 
     async fn acquire(&self, name: &str, access: Access, wait: Duration) -> Result<Lease, Refusal> {
-        match self
-            .lock(name, access)
+        self.lock(name, access)
             .acquire_with(AcquireOptions::new().wait_limit(wait))
             .await
-        {
-            Ok(lease) => Ok(lease),
-            Err(AcquireError::WaitLimit { .. }) => Err(Refusal::Busy),
-            Err(error) => Err(Refusal::Failed(chain(&error))),
-        }
+            .map_err(refusal)
     }
 
     async fn close(self) {
@@ -104,6 +99,10 @@ impl Hold for Lease {
         async move {
             lost.await;
         }
+    }
+
+    async fn reenter(&self, wait: Duration) -> Result<Self, Refusal> {
+        Lease::reenter(self).wait_limit(wait).await.map_err(refusal)
     }
 
     async fn release(self) -> Result<bool, Refusal> {
@@ -130,6 +129,13 @@ impl Observer for Observing {
             ended_ns: event.at.as_nanos(),
             renewed,
         });
+    }
+}
+
+fn refusal(error: AcquireError) -> Refusal {
+    match error {
+        AcquireError::WaitLimit { .. } => Refusal::Busy,
+        error => Refusal::Failed(chain(&error)),
     }
 }
 

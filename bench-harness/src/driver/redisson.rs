@@ -135,11 +135,7 @@ impl Driver for RedissonDriver {
             .order(json!({"op": "thread", "thread": number}))
             .await
             .map_err(failed)?;
-        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-        let take =
-            json!({"op": "tryLockAndGetToken", "lock": name, "thread": number, "wait_ms": wait_ms, "lease_ms": -1});
-        let token = peer.order(take).await.map_err(failed)?;
-        let fence = token.as_u64().ok_or(Refusal::Busy)?;
+        let fence = peer.take(name, number, wait).await?;
         let holder = format!("{}:{thread}", peer.clients[client as usize]);
         lock(&peer.watched).insert(name.to_owned(), (holder, 0));
         Ok(RedissonHold {
@@ -169,6 +165,16 @@ impl Hold for RedissonHold {
         pending()
     }
 
+    async fn reenter(&self, wait: Duration) -> Result<Self, Refusal> {
+        let fence = self.peer.take(&self.name, self.thread, wait).await?;
+        Ok(Self {
+            peer: Arc::clone(&self.peer),
+            name: self.name.clone(),
+            thread: self.thread,
+            fence,
+        })
+    }
+
     async fn release(self) -> Result<bool, Refusal> {
         lock(&self.peer.watched).remove(&self.name);
         let unlock = json!({"op": "unlock", "lock": self.name, "thread": self.thread});
@@ -181,6 +187,15 @@ impl Hold for RedissonHold {
 }
 
 impl Peer {
+    /// Takes an opened lock as a thread of the peer; what it gets is the fencing token.
+    async fn take(&self, name: &str, thread: u64, wait: Duration) -> Result<u64, Refusal> {
+        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        let take =
+            json!({"op": "tryLockAndGetToken", "lock": name, "thread": thread, "wait_ms": wait_ms, "lease_ms": -1});
+        let token = self.order(take).await.map_err(Refusal::Failed)?;
+        token.as_u64().ok_or(Refusal::Busy)
+    }
+
     async fn order(&self, mut order: Value) -> Result<Value, String> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         order["id"] = json!(id);

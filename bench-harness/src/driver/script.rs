@@ -112,6 +112,10 @@ impl Hold for Done {
         pending()
     }
 
+    fn reenter(&self, _wait: Duration) -> impl Future<Output = Result<Self, Refusal>> + Send {
+        ready(Ok(Self))
+    }
+
     fn release(self) -> impl Future<Output = Result<bool, Refusal>> + Send {
         ready(Ok(true))
     }

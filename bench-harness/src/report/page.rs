@@ -79,6 +79,9 @@ fn load_view(load: &Load, outcome: &Outcome) -> Value {
         ),
         row("hold, as it came out", &load.hold),
     ];
+    if let Some(reentry) = &load.reentry {
+        rows.push(row("re-entry", reentry));
+    }
     if open {
         rows.insert(1, row("acquire, from the call", &load.service));
         rows.push(row("lateness of the generator", &load.generator_lag));

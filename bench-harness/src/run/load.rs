@@ -224,6 +224,7 @@ fn merge(tallies: &[Tally], window_s: f64) -> Load {
         service: merged(|tally| &tally.service),
         hold: merged(|tally| &tally.hold),
         generator_lag: merged(|tally| &tally.generator_lag),
+        reentry: Some(merged(|tally| &tally.reentry)).filter(|reentry| reentry.count > 0),
         hand_over: Latency::default(),
         redis_cpu: None,
         series: seconds.iter().map(|(second, each)| Second::of(*second, each)).collect(),

@@ -26,6 +26,9 @@ pub struct Workload {
     /// The share of requests that only read, from 0 to 1; for the lock `read_write`. Default: all write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_ratio: Option<f64>,
+    /// Whether holders take their lock again while they hold it, and how often. Default: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reentry: Option<Reentry>,
     /// Whether a request raises a counter that nothing but the lock protects: lost updates show overlaps by their effect.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub counter: bool,
@@ -49,6 +52,16 @@ pub struct Workload {
     /// How long it takes a holder that was told to stop.
     #[serde(default = "zero")]
     pub reaction: Time,
+}
+
+/// Holders that take their lock again while they hold it, as code does that calls code with the same lock.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Reentry {
+    /// How many times more.
+    pub depth: u32,
+    /// The share of requests that do, from 0 to 1.
+    pub prob: f64,
 }
 
 /// What makes the next request come.

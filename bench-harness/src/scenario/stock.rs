@@ -41,6 +41,7 @@ const STOCK: &[Stock] = stock! {
     "write-mostly" on "read_write";
     "fair-queue" on "fair";
     "cron-singleton" on "fenced";
+    "reentrant-depth" on "reentrant";
     "script-flush" on "reentrant";
     "oom-convoy" on "reentrant";
 };

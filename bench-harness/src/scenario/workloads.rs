@@ -1,7 +1,7 @@
 //! What a workload can be made of, as a scenario writes it: for people who look for the words.
 
 /// A line of a scenario, and what it means.
-pub const WORKLOADS: [(&str, &str); 17] = [
+pub const WORKLOADS: [(&str, &str); 18] = [
     (r#"arrival = { kind = "constant", rate = "200/s" }"#, "evenly spaced"),
     (
         r#"arrival = { kind = "poisson", rate = "200/s" }"#,
@@ -61,6 +61,10 @@ pub const WORKLOADS: [(&str, &str); 17] = [
         r#"hold = { kind = "trace", file = "holds.txt" }"#,
         "one of those recorded once, at random: a time a line, beside the scenario",
     ),
+    (
+        r#"reentry = { depth = 2, prob = 0.5 }"#,
+        "half of the holders take their lock twice more while they hold it",
+    ),
 ];
 
 #[cfg(test)]
@@ -79,10 +83,11 @@ mod tests {
             let written = |key: &str| line.starts_with(key).then_some(line);
             let text = format!(
                 "schema = 1\nname = \"t\"\nquestion = \"?\"\n[lock]\ntype = \"reentrant\"\n[workload]\nmodel = \"open\"\n\
-                 duration = \"5s\"\n{}\n{}\n{}\n",
+                 duration = \"5s\"\n{}\n{}\n{}\n{}\n",
                 written("arrival").unwrap_or(WORKLOADS[0].0),
                 written("keys").unwrap_or("keys.count = 5"),
                 written("hold").unwrap_or("hold = { kind = \"fixed\", mean = \"1ms\" }"),
+                written("reentry").unwrap_or_default(),
             );
             let scenario = Scenario::parse(&file, &text, &[]).unwrap_or_else(|error| panic!("{line}: {error}"));
             let json = serde_json::to_string(&scenario).unwrap();

@@ -175,6 +175,7 @@ impl<D: Driver> Desk<D> {
             return;
         }
         self.held.fetch_add(1, Ordering::Relaxed);
+        let inner = self.reenter(&hold, request, started).await;
         let counter = self.counter(request);
         let told = self.work(&hold, request, owner).await;
         if let Some(counter) = counter.filter(|_| !told) {
@@ -183,9 +184,33 @@ impl<D: Driver> Desk<D> {
         }
         let end_ns = clock::now_ns();
         self.post.note(request.key, owner, Kind::WorkEnd, end_ns, 0);
+        for inner in inner.into_iter().rev() {
+            if let Err(refusal) = inner.release().await {
+                self.counts().not_reentered(started, refusal.of_any(&name));
+            }
+        }
         let released = hold.release().await.map_err(|refusal| refusal.of_any(&name));
         self.held.fetch_sub(1, Ordering::Relaxed);
         self.counts().completed(started, got_ns..end_ns, released);
+    }
+
+    /// Takes the lock as many times more as the request says, or until that fails.
+    async fn reenter(&self, hold: &D::Hold, request: Request, started: Started) -> Vec<D::Hold> {
+        let wait = self.post.job.scenario.workload.wait.0;
+        let mut inner = Vec::new();
+        for _ in 0..request.reentries {
+            let called_ns = clock::now_ns();
+            match hold.reenter(wait).await {
+                Ok(hold) => inner.push(hold),
+                Err(refusal) => {
+                    let refusal = refusal.of_any(&self.post.name(request.key));
+                    self.counts().not_reentered(started, refusal);
+                    break;
+                }
+            }
+            self.counts().reentered(started, called_ns..clock::now_ns());
+        }
+        inner
     }
 
     /// The counter that the request raises, if the workload has any.

@@ -19,6 +19,7 @@ pub(super) struct Counts {
     service: Histogram<u64>,
     hold: Histogram<u64>,
     lag: Histogram<u64>,
+    reentry: Histogram<u64>,
     series: BTreeMap<u32, Histogram<u64>>,
     presence: Presence,
     tally: Tally,
@@ -42,6 +43,7 @@ impl Counts {
             service: histogram(),
             hold: histogram(),
             lag: histogram(),
+            reentry: histogram(),
             series: BTreeMap::new(),
             tally: Tally::default(),
         }
@@ -93,6 +95,23 @@ impl Counts {
         }
     }
 
+    /// A holder took its lock once more.
+    pub(super) fn reentered(&mut self, started: Started, took: Range<u64>) {
+        if self.counts(started) {
+            record(&mut self.reentry, took.end - took.start);
+        }
+    }
+
+    /// A holder could not take its lock once more, or not give that back.
+    pub(super) fn not_reentered(&mut self, started: Started, refusal: Refusal) {
+        if self.counts(started) {
+            self.failed(match refusal {
+                Refusal::Busy => "a holder waited in vain for the lock it held".to_owned(),
+                Refusal::Failed(text) => text,
+            });
+        }
+    }
+
     /// Work from one instant to another has ended. It makes throughput if that was in the measured time, whenever it was asked for: of an
     /// open workload that cannot keep up most ends later.
     pub(super) fn completed(&mut self, started: Started, work: Range<u64>, released: Result<bool, Refusal>) {
@@ -132,6 +151,7 @@ impl Counts {
             service: encode(&self.service),
             hold: encode(&self.hold),
             generator_lag: encode(&self.lag),
+            reentry: encode(&self.reentry),
             present_ns: self.presence.area_ns(),
             series: self
                 .series

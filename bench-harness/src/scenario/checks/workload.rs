@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::{Arrival, KeyDist, Keys, Length, Model, Rate, Scenario, Time};
+use super::super::{Arrival, KeyDist, Keys, Length, Model, Rate, Reentry, Scenario, Time};
 use super::{Wrong, ensure};
 
 /// Refuses a workload whose values contradict one another.
@@ -50,6 +50,15 @@ pub(super) fn check(scenario: &Scenario) -> Result<(), Wrong> {
         let reads = scenario.lock.kind.is_shared_by_readers() && !held;
         ensure(reads, "workload.read_ratio", || {
             "only the lock \"read_write\" tells readers from writers, in the models \"closed\" and \"open\"".to_owned()
+        })?;
+    }
+    if let Some(Reentry { depth, prob }) = work.reentry {
+        share("workload.reentry.prob", prob, "0.1 re-enters one time of ten")?;
+        ensure((1..=DEEPEST).contains(&depth), "workload.reentry.depth", || {
+            format!("a depth of {depth} is not in 1 … {DEEPEST}: 1 takes the lock once more")
+        })?;
+        ensure(!held, "workload.reentry", || {
+            "in the model \"held\" nobody re-enters: leave it out".to_owned()
         })?;
     }
     ensure(!work.counter || !held, "workload.counter", || {
@@ -213,6 +222,9 @@ fn share(path: &str, share: f64, example: &str) -> Result<(), Wrong> {
 /// Above this the generator would measure itself.
 const HIGHEST_RATE: f64 = 100_000.0;
 
+/// Deeper calls would measure the stack of the caller.
+const DEEPEST: u32 = 100;
+
 /// A rate that changes more often is one of its own.
 const SHORTEST_PART: Duration = Duration::from_millis(1);
 
@@ -314,6 +326,22 @@ mod tests {
                 &format!("hold = {{ kind = \"fixed\", mean = \"1ms\" }}\nkeys = {{ {keys} }}"),
             );
             assert!(refusal.contains(message), "{keys}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn re_entries_that_make_no_sense_are_refused_with_what_to_write() {
+        for (model, reentry, message) in [
+            ("closed", "depth = 0, prob = 0.5", "1 takes the lock once more"),
+            ("closed", "depth = 101, prob = 0.5", "is not in 1"),
+            ("closed", "depth = 1, prob = 1.5", "one time of ten"),
+            ("closed", "depth = 1", "\"prob\" is missing"),
+            ("held", "depth = 1, prob = 0.5", "nobody re-enters"),
+        ] {
+            let lines =
+                format!("keys.count = 5\nhold = {{ kind = \"fixed\", mean = \"1ms\" }}\nreentry = {{ {reentry} }}");
+            let refusal = refusal(model, &lines);
+            assert!(refusal.contains(message), "{reentry}: {refusal}");
         }
     }
 
