@@ -8,12 +8,14 @@ mod fencing;
 mod hand_over;
 #[cfg(test)]
 mod planted;
+mod standstill;
 mod turns;
 
 use std::collections::BTreeMap;
 
 pub use fencing::{Stale, disorder, stale};
 pub use hand_over::hand_overs;
+pub use standstill::{Standstill, believed, beside_frozen, cut, standstills};
 pub use turns::{Turn, turns};
 
 use crate::evidence::{Kind, Record};
@@ -81,7 +83,7 @@ pub fn work_of(records: &[Record]) -> Vec<Work> {
                 let begun = open.remove(&(key, owner));
                 work.extend(begun.map(|begun| Work { to: clock, ..begun }));
             }
-            Kind::Told | Kind::Released | Kind::Renewed | Kind::RenewalFailed | Kind::Late => {}
+            Kind::Told | Kind::Released | Kind::Renewed | Kind::RenewalFailed | Kind::Late | Kind::Frozen => {}
         }
     }
     let unfinished = open.into_values().map(|begun| Work {
@@ -319,6 +321,7 @@ mod tests {
         for text in [
             include_str!("check.rs"),
             include_str!("check/fencing.rs"),
+            include_str!("check/standstill.rs"),
             include_str!("check/turns.rs"),
             include_str!("evidence.rs"),
         ] {

@@ -4,6 +4,7 @@ mod awaited;
 mod legs;
 mod repeated;
 mod settings;
+mod workers;
 
 use std::error::Error;
 use std::io;
@@ -16,6 +17,9 @@ use awaited::Awaited;
 use legs::Switched;
 use repeated::Repeated;
 use settings::Settings;
+use workers::Stopped;
+
+pub use workers::WorkerProcess;
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +77,8 @@ pub enum Fault {
         /// Whether requests of clients that left meanwhile are still delivered; see [`Mode::Hold`].
         deliver_after_close: bool,
     },
+    /// SIGSTOP: the workers stop in their tracks, holders as they are.
+    FreezeClients,
 }
 
 /// Whom a fault may hit.
@@ -84,6 +90,8 @@ pub struct Targets<'a> {
     pub admin_url: Option<String>,
     /// The legs that proxy faults switch; the others keep working.
     pub legs: Vec<Leg>,
+    /// The workers that are stopped.
+    pub workers: Vec<WorkerProcess>,
 }
 
 /// When a fault was in effect, on the clock of [`clock::now_ns`].
@@ -119,7 +127,10 @@ pub enum FaultError {
     /// A leg could not be switched.
     #[error("a leg of the proxy could not be switched")]
     Proxy(#[from] ProxyError),
-    /// The thread that a fault needs could not be started. The fault has been ended, or ends by itself.
+    /// A worker process could not be stopped or continued.
+    #[error("a worker process could not be signalled")]
+    Worker(#[source] io::Error),
+    /// The thread or process that a fault needs could not be started. The fault has been ended, or ends by itself.
     #[error("the thread of a fault could not be started")]
     Watch(#[source] io::Error),
 }
@@ -152,6 +163,14 @@ impl<'a> Targets<'a> {
     pub fn legs(legs: impl IntoIterator<Item = Leg>) -> Self {
         Self {
             legs: legs.into_iter().collect(),
+            ..Self::default()
+        }
+    }
+
+    /// These workers.
+    pub fn workers(workers: impl IntoIterator<Item = WorkerProcess>) -> Self {
+        Self {
+            workers: workers.into_iter().collect(),
             ..Self::default()
         }
     }
@@ -203,6 +222,8 @@ pub fn inject<'a>(fault: &Fault, targets: &Targets<'a>) -> Result<FaultGuard<'a>
         Fault::Swallow => switched(Mode::Swallow)?,
         Fault::Hold { deliver_after_close } => switched(Mode::Hold { deliver_after_close })?,
         Fault::Latency { least, most } => switched(Mode::DelayBetween(least, most))?,
+        Fault::FreezeClients if targets.workers.is_empty() => return Err(no_target("worker processes")),
+        Fault::FreezeClients => Effect::Stopped(Stopped::all(&targets.workers)?),
     };
     Ok(FaultGuard {
         from_ns,
@@ -277,6 +298,7 @@ enum Effect<'a> {
     Frozen(&'a RedisServer),
     Down { server: &'a RedisServer, keep_data: bool },
     Legs(Switched),
+    Stopped(Stopped),
 }
 
 impl Effect<'_> {
@@ -300,6 +322,7 @@ impl Effect<'_> {
                 Ok(clock::now_ns())
             }
             Effect::Legs(legs) => legs.heal(),
+            Effect::Stopped(stopped) => stopped.heal(),
         }
     }
 }
@@ -315,6 +338,7 @@ mod tests {
     fn a_fault_without_its_target_is_refused() {
         for fault in [
             Fault::FreezeServer,
+            Fault::FreezeClients,
             Fault::Refuse,
             Fault::KillClients,
             Fault::PauseWrite {

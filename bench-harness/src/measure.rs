@@ -7,6 +7,7 @@ pub mod metrics;
 mod round;
 #[cfg(test)]
 pub(crate) mod samples;
+mod struck;
 mod verdict;
 pub(crate) mod words;
 
@@ -132,6 +133,9 @@ pub struct Checked {
     pub intervals: u64,
     /// Two workers at once under one lock.
     pub overlaps: Overlaps,
+    /// One worker under a lock whose holder stood still: nothing was done by two, so these are no overlaps.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub frozen: Overlaps,
     /// In which order those who waited were served.
     #[serde(default)]
     pub turns: Turns,
@@ -204,6 +208,7 @@ impl Checked {
         self.records += other.records;
         self.intervals += other.intervals;
         self.overlaps = self.overlaps.and(&other.overlaps);
+        self.frozen = self.frozen.and(&other.frozen);
         self.fencing.add(&other.fencing);
     }
 }
@@ -222,6 +227,11 @@ impl Load {
     pub fn fairness(&self) -> Option<f64> {
         self.fairness_of_clients.or_else(|| jain(&self.per_process))
     }
+}
+
+/// What did not happen is left out of the result.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// How even these counts are: 1 if all are the same, 1/n if one of n has all.

@@ -175,6 +175,7 @@ impl Experiment {
                 duration: Time::millis(10_000),
                 honours_lost: true,
                 reaction: Time::millis(5),
+                step: None,
             },
             guards: Guards::default(),
             stages: Vec::new(),
@@ -250,6 +251,7 @@ impl Window {
             (Family::Pending, _) => FaultKind::Hold,
             (Family::Delivered, Scope::All) => FaultKind::FreezeServer,
             (Family::Delivered, _) => FaultKind::Deliver,
+            (Family::Frozen, _) => FaultKind::FreezeClient,
         }
     }
 }

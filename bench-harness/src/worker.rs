@@ -4,6 +4,7 @@ mod counter;
 mod held;
 mod load;
 mod pulse;
+mod steps;
 mod tallying;
 
 use std::io::{self, BufRead, Write};
@@ -19,7 +20,7 @@ use crate::driver::{
     Access, Driver, DriverOptions, LeaseholdDriver, NoLock, RedissonDriver, RedissonOptions, RenewalSeen, ScriptDriver,
     Watcher,
 };
-use crate::evidence::{EvidenceFile, Kind, Record};
+use crate::evidence::{self, EvidenceFile, Kind, Record};
 use crate::job::{Job, Note, Order, Role, Tally};
 use crate::real::RealClient;
 use crate::scenario::LockType;
@@ -143,7 +144,7 @@ impl Post {
 
     /// A number for each time a lock is acquired, unique among all workers.
     fn owner(&self, number: u64) -> u64 {
-        u64::from(self.job.member) << 40 | number
+        evidence::owner(u64::from(self.job.member), number)
     }
 
     fn note(&self, key: u64, owner: u64, kind: Kind, clock: u64, second_clock: u64) {

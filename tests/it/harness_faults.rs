@@ -75,7 +75,7 @@ fn somebody_elses_server_is_touched_by_no_fault_that_was_not_allowed() {
         let scenario = LOAD.replace("[redis]\nconfig = { appendonly = \"yes\" }\n", "");
         let scenario = format!("{scenario}[[fault]]\nat = \"1s\"\nfor = \"1s\"\nkind = \"{name}\"\n{more}");
         let options: &[&[&str]] = match kind.place() {
-            Place::Proxy => &[],
+            Place::Proxy | Place::Worker => &[],
             Place::Server => &[&[]],
             Place::OwnServer => &[&[], &["--allow-faults"]],
         };
@@ -144,14 +144,18 @@ fn somebody_elses_server_is_asked_for_no_more_than_allowed_and_keeps_no_key() {
 
 #[test]
 fn the_stock_scenarios_of_faults_hold_what_they_promise() {
-    for (name, length) in [("script-flush", "2s"), ("oom-convoy", "3s")] {
+    for (name, length) in [
+        ("script-flush", "2s"),
+        ("oom-convoy", "3s"),
+        ("client-freeze", "4500ms"),
+    ] {
         let folder = Folder::new(name);
         let output = Command::new(lockbench::program())
             .args([
                 "run",
                 name,
                 "--set",
-                "workload.duration=6s",
+                "workload.duration=7s",
                 "--set",
                 "fault.0.at=500ms",
             ])

@@ -16,7 +16,7 @@ pub struct Metric {
 }
 
 /// Every metric.
-pub const METRICS: [Metric; 34] = [
+pub const METRICS: [Metric; 36] = [
     metric(
         "acquire.p50",
         Unit::Millis,
@@ -114,6 +114,13 @@ pub const METRICS: [Metric; 34] = [
         "times two workers were at work under one lock",
     ),
     metric("overlap.max", Unit::Millis, ALL, "the longest of them"),
+    metric(
+        "frozen.count",
+        Unit::Count,
+        ALL,
+        "times a worker was at work under a lock whose holder stood still: by itself no harm",
+    ),
+    metric("frozen.max", Unit::Millis, ALL, "the longest of them"),
     metric(
         "stale.accepted",
         Unit::Count,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{FaultRun, Finding, LockRow, Outcome, PolicyRow, Round, Severity, ThresholdRun, Wrong, grid};
+use super::{FaultRun, Finding, LockRow, Outcome, PolicyRow, Round, Severity, ThresholdRun, Wrong, grid, struck};
 use crate::exit;
 
 /// Fills in what follows from the measurements: metrics, thresholds, findings, verdict and exit code.
@@ -13,6 +13,7 @@ pub fn judge(outcome: &mut Outcome) {
     findings.extend(flaws(outcome));
     findings.extend(generator_too_late(outcome));
     findings.extend(contradictions(outcome));
+    findings.extend(struck::notes(outcome));
     outcome.findings = findings;
     outcome.exit = exit_code(outcome);
     outcome.verdict = verdict(outcome);
@@ -24,6 +25,8 @@ fn metrics(outcome: &Outcome) -> BTreeMap<String, Option<f64>> {
     let overlaps = &outcome.checked.overlaps;
     set("overlap.count", Some(overlaps.count as f64));
     set("overlap.max", Some(overlaps.max_ms));
+    set("frozen.count", Some(outcome.checked.frozen.count as f64));
+    set("frozen.max", Some(outcome.checked.frozen.max_ms));
     let fencing = &outcome.checked.fencing;
     set("stale.accepted", Some(fencing.stale_accepted as f64));
     set("stale.rejected", Some(fencing.stale_rejected as f64));

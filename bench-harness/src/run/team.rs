@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::clock;
 use crate::evidence::{self, Record};
+use crate::faults::WorkerProcess;
 use crate::interrupt::Interrupt;
 use crate::job::{Going, Job, Note, Order, Role, Tally};
 use crate::proxy::{Leg, Proxy};
@@ -33,12 +34,22 @@ pub(super) struct Member {
     pub(super) role: Role,
     /// Its way to each master.
     pub(super) legs: Vec<Leg>,
-    child: Child,
+    process: WorkerProcess,
     // Dropping it ends the worker.
     stdin: Option<ChildStdin>,
     evidence: PathBuf,
     tally: Option<Tally>,
     going: Going,
+}
+
+/// Where a fault finds a worker.
+#[derive(Clone, Debug)]
+pub(super) struct Reach {
+    /// Which member it is.
+    pub(super) member: u32,
+    /// Its way to each master.
+    pub(super) legs: Vec<Leg>,
+    pub(super) process: WorkerProcess,
 }
 
 enum Heard {
@@ -84,19 +95,18 @@ impl Team {
             evidence: self.folder.join(format!("evidence-{member}.bin")),
             prefix: self.prefix.clone(),
         };
-        let (child, stdin) = start(&job)?;
+        let (mut child, stdin) = start(&job)?;
         let evidence = job.evidence;
-        let mut joined = Member {
+        let stdout = child.stdout.take();
+        self.members.push(Member {
             role,
             legs,
-            child,
+            process: WorkerProcess::new(child),
             stdin: Some(stdin),
             evidence,
             tally: None,
             going: Going::default(),
-        };
-        let stdout = joined.child.stdout.take();
-        self.members.push(joined);
+        });
         let hear = self.hear.clone();
         std::thread::spawn(move || {
             let lines = stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).lines());
@@ -220,6 +230,19 @@ impl Team {
         &self.members
     }
 
+    /// Where a fault finds the members that `concerns` picks.
+    pub(super) fn reach(&self, concerns: impl Fn(&Role) -> bool) -> Vec<Reach> {
+        let members = self.members.iter().enumerate();
+        let concerned = members.filter(|(_, member)| concerns(&member.role));
+        concerned
+            .map(|(number, member)| Reach {
+                member: number as u32,
+                legs: member.legs.clone(),
+                process: member.process.clone(),
+            })
+            .collect()
+    }
+
     /// The records of each member, in its order of writing.
     pub(super) fn evidence(&self) -> Result<Vec<Vec<Record>>, RunError> {
         let read = |member: &Member| {
@@ -237,10 +260,9 @@ impl Drop for Team {
         }
         for member in &mut self.members {
             let deadline = clock::now_ns() + nanos(FAREWELL);
-            while !matches!(member.child.try_wait(), Ok(Some(_))) {
+            while !member.process.has_ended() {
                 if clock::now_ns() > deadline {
-                    let _ = member.child.kill();
-                    let _ = member.child.wait();
+                    let _ = member.process.kill();
                     break;
                 }
                 std::thread::sleep(Duration::from_millis(2));

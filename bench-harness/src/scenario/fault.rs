@@ -91,6 +91,8 @@ pub enum FaultKind {
     Deliver,
     /// The proxy passes everything on, only later.
     Latency,
+    /// Worker processes are stopped with SIGSTOP, holders as they are.
+    FreezeClient,
 }
 
 /// Where a fault acts.
@@ -102,6 +104,15 @@ pub enum Place {
     OwnServer,
     /// In the proxy, so on any of the workers.
     Proxy,
+    /// In the worker processes themselves; no server notices more than that they are silent.
+    Worker,
+}
+
+impl Place {
+    /// Whether it can strike some of the workers and leave the others alone.
+    pub fn is_of_workers(self) -> bool {
+        matches!(self, Self::Proxy | Self::Worker)
+    }
 }
 
 /// Faults that people may look for, and why there are none such here.
@@ -189,7 +200,7 @@ impl FaultSpec {
 
 impl FaultKind {
     /// Every kind, in the order of the documentation.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::PauseWrite,
         Self::PauseAll,
         Self::FreezeServer,
@@ -206,6 +217,7 @@ impl FaultKind {
         Self::Hold,
         Self::Deliver,
         Self::Latency,
+        Self::FreezeClient,
     ];
 
     /// Its name in a scenario.
@@ -227,6 +239,7 @@ impl FaultKind {
             Self::Hold => "hold",
             Self::Deliver => "deliver",
             Self::Latency => "latency",
+            Self::FreezeClient => "freeze_client",
         }
     }
 
@@ -251,6 +264,9 @@ impl FaultKind {
             Self::Hold => "Bytes wait, then go on unless their client has left; in the proxy",
             Self::Deliver => "Bytes wait, then all go on; in the proxy",
             Self::Latency => "Bytes arrive later, by delay and up to jitter more; in the proxy",
+            Self::FreezeClient => {
+                "SIGSTOP: workers stand still, their leases run out, and they go on as if nothing had been"
+            }
         }
     }
 
@@ -264,6 +280,7 @@ impl FaultKind {
             Self::FreezeServer | Self::Sleep | Self::Deliver => Some(Family::Delivered),
             Self::Refuse => Some(Family::Refuse),
             Self::Swallow => Some(Family::Swallow),
+            Self::FreezeClient => Some(Family::Frozen),
             Self::SlowLua
             | Self::Restart
             | Self::Readonly
@@ -283,6 +300,7 @@ impl FaultKind {
                 Place::OwnServer
             }
             Self::Refuse | Self::Swallow | Self::Hold | Self::Deliver | Self::Latency => Place::Proxy,
+            Self::FreezeClient => Place::Worker,
         }
     }
 

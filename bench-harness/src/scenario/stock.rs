@@ -43,6 +43,7 @@ const STOCK: &[Stock] = stock! {
     "cron-singleton" on "fenced";
     "script-flush" on "reentrant";
     "oom-convoy" on "reentrant";
+    "client-freeze" on "fenced";
 };
 
 #[cfg(test)]

@@ -88,6 +88,13 @@ impl Counts {
         }
     }
 
+    /// Work ended since its holder was told that the lock is lost: it makes no throughput.
+    pub(super) fn stopped(&mut self, started: Started, work: Range<u64>) {
+        if self.counts(started) {
+            record(&mut self.hold, work.end - work.start);
+        }
+    }
+
     /// A counter was raised, or could not be. It counts whenever that was, since the counters begin with the run.
     pub(super) fn raised(&mut self, raised: io::Result<()>) {
         match raised {

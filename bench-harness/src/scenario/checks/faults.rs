@@ -1,6 +1,7 @@
 //! What the faults of a scenario must be to make sense.
 
 use super::{Wrong, ensure};
+use crate::real::RealClient;
 use crate::scenario::{FaultKind, Model, Place, Scenario, Scope, When};
 
 /// Refuses faults that contradict themselves, one another or the workload.
@@ -25,22 +26,24 @@ pub(super) fn check(scenario: &Scenario) -> Result<(), Wrong> {
                 .to_owned()
             })?,
         }
-        ensure(
-            fault.kind.place() == Place::Proxy || fault.scope == Scope::All,
-            path("scope"),
-            || {
-                format!(
-                    "{} strikes the whole server: use scope = \"all\", or a fault of the proxy (refuse, swallow, hold, deliver, latency)",
-                    fault.kind.name()
-                )
-            },
-        )?;
+        let of_workers = matches!(fault.kind.place(), Place::Proxy | Place::Worker);
+        ensure(of_workers || fault.scope == Scope::All, path("scope"), || {
+            format!(
+                "{} strikes the whole server: use scope = \"all\", or a fault of the proxy (refuse, swallow, hold, deliver, latency) \
+                 or of workers (freeze_client)",
+                fault.kind.name()
+            )
+        })?;
         ensure(!held || fault.kind.family().is_some(), path("kind"), || {
             format!(
                 "there is no model of what {} does to renewals, so no lock could be held against it: use the model \"closed\" or \
                  \"open\"",
                 fault.kind.name()
             )
+        })?;
+        worker(scenario, fault.kind).map_err(|message| Wrong {
+            path: path("kind"),
+            message,
         })?;
         let is_latency = fault.kind == FaultKind::Latency;
         ensure(
@@ -94,6 +97,29 @@ pub(super) fn check(scenario: &Scenario) -> Result<(), Wrong> {
     ensure(!held || !scenario.faults.is_empty(), "fault", || {
         "the model \"held\" has a round for each fault: write at least one [[fault]]".to_owned()
     })
+}
+
+/// Whether the workers of this scenario can be struck by that fault; else why not.
+fn worker(scenario: &Scenario, kind: FaultKind) -> Result<(), String> {
+    if kind.place() != Place::Worker {
+        return Ok(());
+    }
+    let name = kind.name();
+    if scenario.workload.model == Model::Open {
+        return Err(format!(
+            "{name} would strike the generator of the model \"open\" as well: use \"closed\" or \"held\""
+        ));
+    }
+    if scenario
+        .policies()
+        .iter()
+        .any(|policy| RealClient::of(policy).is_some())
+    {
+        return Err(format!(
+            "a real client is a process of its own, which {name} does not reach: leave it out"
+        ));
+    }
+    Ok(())
 }
 
 /// What a fault says of when it strikes; else the key that is wrong, and why.

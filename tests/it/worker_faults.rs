@@ -1,0 +1,202 @@
+//! Faults of the load tool's own workers: what the checker finds of them, and that nothing stays behind.
+
+use std::process::{Child, Command, Output, Stdio};
+
+use leasehold_bench::measure::Outcome;
+use leasehold_bench::results;
+use rustix::process::Signal;
+use tests::lockbench::{self, Folder, descendants, is_alive, is_stopped, signal};
+use tests::{LONG, eventually};
+
+#[test]
+fn a_holder_that_acts_when_it_wakes_overlaps_and_one_that_asks_first_does_not() {
+    for asks in [false, true] {
+        let folder = Folder::new(if asks { "frozen-asks" } else { "frozen-acts" });
+        let (output, outcome) = run(&folder, FROZEN, &["--set", &format!("workload.honours_lost={asks}")]);
+        assert!(outcome.faults[0].observed_ms >= 2_499.0, "{:?}", outcome.faults);
+        let (checked, load) = (&outcome.checked, outcome.load.as_ref().unwrap());
+        let harm = [
+            checked.overlaps.count,
+            checked.fencing.stale_rejected,
+            load.lost_updates.unwrap(),
+        ];
+        if asks {
+            // A busy machine may let the fault last longer than asked (exit code 7).
+            assert!(matches!(output.status.code(), Some(0 | 7)), "{output:?}");
+            assert_eq!(harm, [0; 3], "{output:?}");
+            assert!(load.lost > 0, "it held locks, and was told: {output:?}");
+        } else {
+            assert_eq!(output.status.code(), Some(4), "{output:?}");
+            assert!(harm.iter().all(|count| *count > 0), "{harm:?}: {output:?}");
+        }
+        assert!(
+            checked.frozen.count > 0,
+            "its rivals worked while it stood still: {output:?}"
+        );
+        assert!(checked.frozen.max_ms <= outcome.faults[0].observed_ms);
+        let after_s = ((outcome.faults[0].from_ms + outcome.faults[0].observed_ms) / 1e3) as u32;
+        assert!(
+            load.series
+                .iter()
+                .any(|second| second.second > after_s && second.count > 0),
+            "work goes on: {:?}",
+            load.series
+        );
+    }
+}
+
+#[test]
+fn a_frozen_holder_loses_its_lease_and_is_told_when_it_wakes_as_the_model_says() {
+    let folder = Folder::new("frozen-held");
+    let (output, outcome) = run(&folder, HELD, &[]);
+    assert!(matches!(output.status.code(), Some(0 | 7)), "{output:?}");
+    let metric = |name: &str| outcome.metrics.get(name).copied().flatten();
+    assert_eq!(metric("prediction.mismatches"), Some(0.0), "{output:?}");
+    let [holders, short, rivals] = &outcome.rounds[..] else {
+        panic!("a round for each fault: {output:?}");
+    };
+    for row in &holders.policies {
+        assert_eq!((row.lost, row.predicted_lost), (row.held, row.held), "{row:?}");
+    }
+    // From 20 ms after the end of the lease, when this one wakes at the earliest, since it is frozen for half a second longer.
+    let told = holders.policies[1].told.as_ref().unwrap();
+    assert!(told.count == holders.policies[1].held && told.min_ms > 20.0, "{told:?}");
+    assert_eq!(holders.policies[0].told, None, "nobody tells this one");
+    assert!(holders.policies[0].overlaps.count > 0, "{output:?}");
+    for row in short.policies.iter().chain(&rivals.policies) {
+        assert_eq!((row.lost, row.overlaps.count), (0, 0), "{row:?}");
+    }
+}
+
+#[test]
+fn ctrl_c_while_a_worker_is_frozen_leaves_no_process() {
+    let folder = Folder::new("frozen-ctrl-c");
+    let mut tool = start_frozen(&folder);
+    let started = descendants(tool.id());
+    signal(tool.id(), Signal::INT);
+    assert_eq!(tool.wait().unwrap().code(), Some(130));
+    assert!(results::read(&folder.path).unwrap().interrupted);
+    eventually(LONG, || started.iter().all(|pid| !is_alive(*pid)));
+}
+
+#[test]
+fn a_coordinator_that_is_killed_while_a_worker_is_frozen_leaves_no_process() {
+    let folder = Folder::new("frozen-killed");
+    let mut tool = start_frozen(&folder);
+    let started = descendants(tool.id());
+    signal(tool.id(), Signal::KILL);
+    tool.wait().unwrap();
+    eventually(LONG, || started.iter().all(|pid| !is_alive(*pid)));
+}
+
+#[test]
+fn a_worker_that_cannot_be_struck_is_refused_where_it_stands() {
+    let folder = Folder::new("no-such-worker");
+    for (set, message) in [
+        ("fault.0.scope=holders", "use scope = \"all\""),
+        ("fault.0.kind=oom", "or of workers (freeze_client"),
+    ] {
+        let output = command(&folder, FROZEN, &["--set", set]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{set}: {output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(message), "{set}: {said}");
+    }
+    let arrival = "model = \"open\"\narrival = { kind = \"constant\", rate = \"50/s\" }";
+    let open = FROZEN.replace("model = \"closed\"", arrival);
+    let output = command(&folder, &open, &[]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("would strike the generator"),
+        "{output:?}"
+    );
+}
+
+/// A run with a worker that stands still for far longer than the test, at the point where it does.
+fn start_frozen(folder: &Folder) -> Child {
+    let options = ["--set", "workload.duration=5m", "--set", "fault.0.for=4m"];
+    let mut command = command(folder, FROZEN, &options);
+    let tool = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let evidence = || std::fs::metadata(folder.path.join("evidence-0.bin")).map_or(0, |file| file.len());
+    eventually(LONG, || evidence() > 0);
+    let workers = descendants(tool.id());
+    eventually(LONG, || workers.iter().any(|pid| is_stopped(*pid)));
+    tool
+}
+
+fn run(folder: &Folder, scenario: &str, options: &[&str]) -> (Output, Outcome) {
+    let output = command(folder, scenario, options).output().unwrap();
+    let outcome = results::read(&folder.path).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    (output, outcome)
+}
+
+fn command(folder: &Folder, scenario: &str, options: &[&str]) -> Command {
+    let file = folder.path.join("scenario.toml");
+    std::fs::write(&file, scenario).unwrap();
+    let mut command = Command::new(lockbench::program());
+    command.arg("run").arg(&file).arg("-o").arg(&folder.path).args(options);
+    command
+}
+
+const FROZEN: &str = r#"schema = 1
+name = "frozen"
+question = "Who acts after standing still?"
+seed = 1
+[lock]
+type = "fenced"
+lease = "1s"
+[workload]
+model = "closed"
+hold = { kind = "fixed", mean = "300ms" }
+step = "5ms"
+counter = true
+keys = { count = 8, dist = "uniform" }
+duration = "6s"
+processes = 2
+clients = 48
+wait = "20s"
+[[fault]]
+at = "1s"
+for = "2500ms"
+kind = "freeze_client"
+scope = "share:0.5"
+[thresholds]
+"overlap.count" = "== 0"
+"lost_updates" = "== 0"
+"stale.rejected" = "== 0"
+"#;
+
+/// At a tenth of its times: frozen for longer than the lease; for less than a period; the rivals instead.
+const HELD: &str = r#"schema = 1
+name = "frozen-held"
+question = "What does a frozen holder lose?"
+seed = 1
+scale = 0.1
+[lock]
+type = "fenced"
+lease = "30s"
+[workload]
+model = "held"
+hold = { kind = "fixed", mean = "3s" }
+keys = { count = 20 }
+duration = "2s"
+[[fault]]
+at = "5s"
+for = "35s"
+kind = "freeze_client"
+scope = "holders"
+[[fault]]
+at = "5s"
+for = "8s"
+kind = "freeze_client"
+scope = "holders"
+[[fault]]
+at = "5s"
+for = "35s"
+kind = "freeze_client"
+scope = "rivals"
+[thresholds]
+"prediction.mismatches" = "== 0"
+"stale.accepted" = "== 0"
+[matrix]
+"lock.policy" = ["naive-cancel", "deadline"]
+"#;
