@@ -31,7 +31,7 @@ pub struct Record {
 pub enum Kind {
     /// The lock was acquired; stamped after the reply. Second: before the call.
     Acquired = 1,
-    /// The last instant of protected work; stamped before the release is sent.
+    /// The last instant of protected work; stamped before the release is sent. Second: 1 if a counter was raised.
     WorkEnd = 2,
     /// The holder was told that the lock is lost.
     Told = 3,
@@ -47,6 +47,8 @@ pub enum Kind {
     Late = 8,
     /// The coordinator stopped a worker, the owner: all of it stood still from then, and until the second. Of no lock.
     Frozen = 9,
+    /// The coordinator killed a worker, the owner: stopped after this instant, and dead by the second. Of no lock.
+    Killed = 10,
 }
 
 /// The owner of a lock that a member of the team took: its own number for each time.
@@ -151,7 +153,7 @@ pub const RECORD_BYTES: usize = 48;
 /// A member takes no more locks than this leaves room for.
 const MEMBER_SHIFT: u32 = 40;
 
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 10] = [
     Kind::Acquired,
     Kind::WorkEnd,
     Kind::Told,
@@ -161,6 +163,7 @@ const KINDS: [Kind; 9] = [
     Kind::AcquiredToRead,
     Kind::Late,
     Kind::Frozen,
+    Kind::Killed,
 ];
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod awaited;
 mod legs;
+mod process;
 mod repeated;
 mod settings;
 mod workers;
@@ -17,9 +18,9 @@ use awaited::Awaited;
 use legs::Switched;
 use repeated::Repeated;
 use settings::Settings;
-use workers::Stopped;
+use workers::{Killed, Stopped};
 
-pub use workers::WorkerProcess;
+pub use process::{Death, WorkerProcess};
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +80,8 @@ pub enum Fault {
     },
     /// SIGSTOP: the workers stop in their tracks, holders as they are.
     FreezeClients,
+    /// SIGKILL: each of the workers dies while it holds a lock, and stays dead.
+    KillWorkers,
 }
 
 /// Whom a fault may hit.
@@ -90,7 +93,7 @@ pub struct Targets<'a> {
     pub admin_url: Option<String>,
     /// The legs that proxy faults switch; the others keep working.
     pub legs: Vec<Leg>,
-    /// The workers that are stopped.
+    /// The workers that are struck.
     pub workers: Vec<WorkerProcess>,
 }
 
@@ -193,6 +196,10 @@ pub fn inject<'a>(fault: &Fault, targets: &Targets<'a>) -> Result<FaultGuard<'a>
         url.ok_or_else(|| no_target("a server or an admin URL"))
     };
     let server = || targets.server.ok_or_else(|| no_target("a server of our own"));
+    let workers = || match &targets.workers[..] {
+        [] => Err(no_target("worker processes")),
+        workers => Ok(workers),
+    };
     let switched = |mode| {
         let legs = (!targets.legs.is_empty()).then_some(&targets.legs);
         let legs = legs.ok_or_else(|| no_target("legs of a proxy"))?;
@@ -222,8 +229,8 @@ pub fn inject<'a>(fault: &Fault, targets: &Targets<'a>) -> Result<FaultGuard<'a>
         Fault::Swallow => switched(Mode::Swallow)?,
         Fault::Hold { deliver_after_close } => switched(Mode::Hold { deliver_after_close })?,
         Fault::Latency { least, most } => switched(Mode::DelayBetween(least, most))?,
-        Fault::FreezeClients if targets.workers.is_empty() => return Err(no_target("worker processes")),
-        Fault::FreezeClients => Effect::Stopped(Stopped::all(&targets.workers)?),
+        Fault::FreezeClients => Effect::Stopped(Stopped::all(workers()?)?),
+        Fault::KillWorkers => Effect::Killed(Killed::all(workers()?)?),
     };
     Ok(FaultGuard {
         from_ns,
@@ -299,6 +306,7 @@ enum Effect<'a> {
     Down { server: &'a RedisServer, keep_data: bool },
     Legs(Switched),
     Stopped(Stopped),
+    Killed(Killed),
 }
 
 impl Effect<'_> {
@@ -323,6 +331,8 @@ impl Effect<'_> {
             }
             Effect::Legs(legs) => legs.heal(),
             Effect::Stopped(stopped) => stopped.heal(),
+            // Nobody can bring them back to life.
+            Effect::Killed(killed) => Ok(killed.dead_ns()),
         }
     }
 }
@@ -339,6 +349,7 @@ mod tests {
         for fault in [
             Fault::FreezeServer,
             Fault::FreezeClients,
+            Fault::KillWorkers,
             Fault::Refuse,
             Fault::KillClients,
             Fault::PauseWrite {

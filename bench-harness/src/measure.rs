@@ -136,12 +136,26 @@ pub struct Checked {
     /// One worker under a lock whose holder stood still: nothing was done by two, so these are no overlaps.
     #[serde(default, skip_serializing_if = "is_default")]
     pub frozen: Overlaps,
+    /// Locks whose holder was killed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub orphans: Orphans,
     /// In which order those who waited were served.
     #[serde(default)]
     pub turns: Turns,
     /// What fencing tokens were worth.
     #[serde(default)]
     pub fencing: Fencing,
+}
+
+/// Locks whose holder was killed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Orphans {
+    /// How many.
+    pub count: u64,
+    /// Those that somebody else had before the end of the run.
+    pub taken: u64,
+    /// The longest time from the death of a holder until the next one had its lock.
+    pub max_ms: Option<f64>,
 }
 
 /// In which order those who waited for one lock were served.

@@ -42,6 +42,7 @@ pub fn work() -> ExitCode {
 }
 
 pub(crate) use counter::{PREFIX as COUNTER, sum as counters};
+pub(crate) use tallying::of_the_dead;
 
 /// A lock that was taken.
 struct Acquired {

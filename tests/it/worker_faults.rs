@@ -95,6 +95,7 @@ fn a_worker_that_cannot_be_struck_is_refused_where_it_stands() {
     for (set, message) in [
         ("fault.0.scope=holders", "use scope = \"all\""),
         ("fault.0.kind=oom", "or of workers (freeze_client"),
+        ("fault.0.kind=kill_client9", "who is killed stays dead"),
     ] {
         let output = command(&folder, FROZEN, &["--set", set]).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{set}: {output:?}");
@@ -109,6 +110,53 @@ fn a_worker_that_cannot_be_struck_is_refused_where_it_stands() {
         String::from_utf8_lossy(&output.stderr).contains("would strike the generator"),
         "{output:?}"
     );
+}
+
+#[test]
+fn a_killed_worker_ends_no_run_and_others_have_its_locks_when_their_leases_are_over() {
+    let folder = Folder::new("killed");
+    let (output, outcome) = run(&folder, KILLED, &[]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let (checked, load) = (&outcome.checked, outcome.load.as_ref().unwrap());
+    assert!(checked.orphans.count > 0, "{checked:?}");
+    assert_eq!(
+        checked.orphans.taken, checked.orphans.count,
+        "others wait for each of them"
+    );
+    let longest = checked.orphans.max_ms.unwrap();
+    // Work lasts for a tenth of a second, so most of the lease was left; and nobody has a lock before it is over.
+    assert!(longest > 500.0, "{checked:?}");
+    assert_eq!((load.lost_updates, load.timeouts), (Some(0), 0), "{load:?}");
+    assert!(load.per_process[0] > 0, "what the dead one did before counts: {load:?}");
+    assert!(load.per_process[1] > load.per_process[0], "the other went on: {load:?}");
+    assert!(checked.intervals >= load.successes, "{checked:?}");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("were held by workers that were killed"), "{said}");
+}
+
+#[test]
+fn a_worker_that_ends_on_its_own_is_still_an_error() {
+    let folder = Folder::new("died");
+    let options = ["--set", "fault.0.at=4s"];
+    let mut command = command(&folder, KILLED, &options);
+    let tool = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let evidence = || std::fs::metadata(folder.path.join("evidence-0.bin")).map_or(0, |file| file.len());
+    eventually(LONG, || evidence() > 0);
+    let started = descendants(tool.id());
+    let worker = started.iter().find(|pid| is_worker(**pid)).unwrap();
+    signal(*worker, Signal::KILL);
+    let output = tool.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("ended early"),
+        "{output:?}"
+    );
+    eventually(LONG, || started.iter().all(|pid| !is_alive(*pid)));
+}
+
+fn is_worker(pid: u32) -> bool {
+    let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    command.split(|byte| *byte == 0).nth(1) == Some(b"worker")
 }
 
 /// A run with a worker that stands still for far longer than the test, at the point where it does.
@@ -163,6 +211,34 @@ scope = "share:0.5"
 "overlap.count" = "== 0"
 "lost_updates" = "== 0"
 "stale.rejected" = "== 0"
+"#;
+
+const KILLED: &str = r#"schema = 1
+name = "killed"
+question = "Who has the locks of the dead?"
+seed = 1
+[lock]
+type = "fenced"
+lease = "1500ms"
+[workload]
+model = "closed"
+hold = { kind = "fixed", mean = "100ms" }
+counter = true
+keys = { count = 6, dist = "uniform" }
+duration = "6s"
+processes = 2
+clients = 40
+wait = "20s"
+[[fault]]
+at = "1s"
+kind = "kill_client9"
+scope = "share:0.5"
+[thresholds]
+"overlap.count" = "== 0"
+"lost_updates" = "== 0"
+"fence.disorder" = "== 0"
+"orphan.count" = "> 0"
+"errors" = "== 0"
 "#;
 
 /// At a tenth of its times: frozen for longer than the lease; for less than a period; the rivals instead.

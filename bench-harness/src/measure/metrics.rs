@@ -16,7 +16,7 @@ pub struct Metric {
 }
 
 /// Every metric.
-pub const METRICS: [Metric; 36] = [
+pub const METRICS: [Metric; 38] = [
     metric(
         "acquire.p50",
         Unit::Millis,
@@ -121,6 +121,18 @@ pub const METRICS: [Metric; 36] = [
         "times a worker was at work under a lock whose holder stood still: by itself no harm",
     ),
     metric("frozen.max", Unit::Millis, ALL, "the longest of them"),
+    metric(
+        "orphan.count",
+        Unit::Count,
+        LOAD,
+        "locks whose holder was killed under them",
+    ),
+    metric(
+        "orphan.max",
+        Unit::Millis,
+        LOAD,
+        "from the death of a holder until somebody else had its lock, the longest",
+    ),
     metric(
         "stale.accepted",
         Unit::Count,

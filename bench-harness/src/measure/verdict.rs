@@ -50,6 +50,8 @@ fn metrics(outcome: &Outcome) -> BTreeMap<String, Option<f64>> {
         set("timeouts", Some(load.timeouts as f64));
         set("errors", Some(load.errors.values().sum::<u64>() as f64));
         set("dropped", Some(load.dropped as f64));
+        set("orphan.count", Some(outcome.checked.orphans.count as f64));
+        set("orphan.max", outcome.checked.orphans.max_ms);
         set("fairness.jain", load.fairness());
         let turns = &outcome.checked.turns;
         let served = |count: u64| (turns.served > 0).then_some(count as f64);

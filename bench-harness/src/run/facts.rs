@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::check::{self, Overlap, Turn, Work};
+use crate::check::{self, Orphan, Overlap, Turn, Work};
 use crate::evidence::{Kind, Record};
 use crate::faults::Observed;
 use crate::job::{first_key, policy_of};
-use crate::measure::{Fencing, LockRow, Overlaps, PolicyRow, Timeline, Told, Turns, Wrong};
+use crate::measure::{Fencing, LockRow, Orphans, Overlaps, PolicyRow, Timeline, Told, Turns, Wrong};
 use crate::predict::{Family, Prediction, Range, Timings};
 use crate::scenario::{FaultSpec, Scenario, nanos};
 
@@ -349,6 +349,18 @@ pub(super) fn sum(overlaps: &[Overlap]) -> Overlaps {
         count: overlaps.len() as u64,
         total_ms: lengths.clone().sum(),
         max_ms: lengths.fold(0.0, f64::max),
+    }
+}
+
+/// How many, and for how long at most.
+pub(super) fn orphans(orphans: &[Orphan]) -> Orphans {
+    let lengths = orphans
+        .iter()
+        .filter_map(|orphan| Some(millis_between(orphan.from, orphan.to?)));
+    Orphans {
+        count: orphans.len() as u64,
+        taken: lengths.clone().count() as u64,
+        max_ms: lengths.reduce(f64::max),
     }
 }
 

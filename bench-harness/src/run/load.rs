@@ -13,7 +13,7 @@ use crate::measure::{
     record,
 };
 use crate::scenario::{FaultSpec, LockType, Model, Scenario, nanos};
-use crate::worker::counters;
+use crate::worker::{counters, of_the_dead};
 
 use super::schedule::Schedule;
 use super::seen::{Seen, write_down};
@@ -80,8 +80,16 @@ pub(crate) fn run_load(outcome: &mut Outcome, target: &Target, options: &RunOpti
     if !options.interrupt.is_set() {
         outcome.findings.extend(struck.never);
     }
-    let tallies = team.finish()?;
+    let mut tallies = team.finish()?;
     let evidence = team.evidence()?;
+    let dead: Vec<usize> = workers
+        .iter()
+        .filter(|worker| worker.process.struck_dead().is_some())
+        .map(|worker| worker.member as usize)
+        .collect();
+    for &member in &dead {
+        tallies[member] = of_the_dead(&scenario, start_ns, &evidence[member]);
+    }
 
     write_down(&options.folder, &struck.records)?;
     let seen = Seen::of(&evidence, &struck.records);
@@ -93,6 +101,7 @@ pub(crate) fn run_load(outcome: &mut Outcome, target: &Target, options: &RunOpti
         intervals,
         overlaps: facts::sum(&seen.overlaps),
         frozen: facts::sum(&seen.frozen),
+        orphans: facts::orphans(&check::orphans(&evidence, &struck.records)),
         turns,
         fencing: facts::fencing(&seen.work),
     };
@@ -109,7 +118,8 @@ pub(crate) fn run_load(outcome: &mut Outcome, target: &Target, options: &RunOpti
     load.read_share = per_lock(reads);
     load.contended_share = per_lock(load.hand_over.count);
     load.redis_cpu = (run_s > 0.0 && cpu_s >= 0.0).then(|| cpu_s / run_s);
-    load.fairness_of_clients = fairness_of_clients(&scenario, &tallies);
+    // Of the clients of a dead worker nobody knows who was served.
+    load.fairness_of_clients = fairness_of_clients(&scenario, &tallies).filter(|_| dead.is_empty());
     let taken = match scenario.lock.kind {
         LockType::Script => Some(target.taken(&names)?),
         LockType::Kind(_) | LockType::None => None,
@@ -154,7 +164,12 @@ fn strike_all(
         let Some(spec) = schedule.due(clock::now_ns(), *now.lock().unwrap_or_else(PoisonError::into_inner)) else {
             continue;
         };
-        let concerned = &workers[..spec.scope.of_processes(workers.len())];
+        let living: Vec<Reach> = workers
+            .iter()
+            .filter(|worker| worker.process.struck_dead().is_none())
+            .cloned()
+            .collect();
+        let concerned = &living[..spec.scope.of_processes(living.len())];
         let struck = strike(scenario, spec, target, concerned, options)?;
         schedule.over(spec, struck.observed.to_ns);
         faults.push(fault_run(scenario, spec, struck.observed, origin_ns));
@@ -222,6 +237,9 @@ fn merge(tallies: &[Tally], window_s: f64) -> Load {
     }
     let sum = |of: fn(&Tally) -> u64| tallies.iter().map(of).sum::<u64>();
     let successes = sum(|tally| tally.successes);
+    // Of a dead worker it is not known how many attempts it made.
+    let asked = tallies.iter().filter(|tally| tally.attempts > 0);
+    let asked = asked.map(|tally| tally.successes).sum::<u64>();
     Load {
         window_s,
         acquire: merged(|tally| &tally.acquire),
@@ -237,7 +255,7 @@ fn merge(tallies: &[Tally], window_s: f64) -> Load {
         } else {
             0.0
         },
-        attempts_per_success: (successes > 0).then(|| sum(|tally| tally.attempts) as f64 / successes as f64),
+        attempts_per_success: (asked > 0).then(|| sum(|tally| tally.attempts) as f64 / asked as f64),
         commands_per_lock: None,
         read_share: None,
         contended_share: None,

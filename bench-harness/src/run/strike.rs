@@ -49,11 +49,13 @@ pub(super) fn strike(
     let masters = spec
         .masters
         .map_or_else(String::new, |count| format!(", {count} of the masters"));
-    options.progress.line(&format!(
-        "fault {kind} for {:.2} s, scope {}{masters}",
-        length.as_secs_f64(),
-        spec.scope
-    ));
+    let long = match length.is_zero() {
+        true => String::new(),
+        false => format!(" for {:.2} s", length.as_secs_f64()),
+    };
+    options
+        .progress
+        .line(&format!("fault {kind}{long}, scope {}{masters}", spec.scope));
     let whole = options.interrupt.sleep(length);
     let ending_ns = clock::now_ns();
     // All are ended, whatever one of them says.
@@ -82,6 +84,14 @@ pub(super) fn strike(
             .iter()
             .map(|worker| of_worker(worker, Kind::Frozen, in_effect_ns, ending_ns))
             .collect(),
+        FaultKind::KillClient9 => {
+            let deaths = workers
+                .iter()
+                .filter_map(|worker| Some((worker, worker.process.struck_dead()?)));
+            deaths
+                .map(|(worker, death)| of_worker(worker, Kind::Killed, death.from_ns, death.to_ns))
+                .collect()
+        }
         _ => Vec::new(),
     };
     Ok(Struck { observed, records })
@@ -132,6 +142,7 @@ fn fault(scenario: &Scenario, spec: &FaultSpec) -> Fault {
             }
         }
         FaultKind::FreezeClient => Fault::FreezeClients,
+        FaultKind::KillClient9 => Fault::KillWorkers,
     }
 }
 

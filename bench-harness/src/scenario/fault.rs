@@ -33,8 +33,8 @@ pub struct FaultSpec {
     /// In which phase of their renewals it meets the locks, in the model `held`.
     #[serde(default, skip_serializing_if = "Phase::is_uniform")]
     pub phase: Phase,
-    /// How long.
-    #[serde(rename = "for")]
+    /// How long; not for `kill_client9`, which happens at one moment.
+    #[serde(rename = "for", default)]
     pub length: Time,
     /// What.
     pub kind: FaultKind,
@@ -93,6 +93,9 @@ pub enum FaultKind {
     Latency,
     /// Worker processes are stopped with SIGSTOP, holders as they are.
     FreezeClient,
+    /// Worker processes are killed with SIGKILL, each while it holds a lock, and stay dead.
+    #[serde(rename = "kill_client9")]
+    KillClient9,
 }
 
 /// Where a fault acts.
@@ -200,7 +203,7 @@ impl FaultSpec {
 
 impl FaultKind {
     /// Every kind, in the order of the documentation.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::PauseWrite,
         Self::PauseAll,
         Self::FreezeServer,
@@ -218,6 +221,7 @@ impl FaultKind {
         Self::Deliver,
         Self::Latency,
         Self::FreezeClient,
+        Self::KillClient9,
     ];
 
     /// Its name in a scenario.
@@ -240,6 +244,7 @@ impl FaultKind {
             Self::Deliver => "deliver",
             Self::Latency => "latency",
             Self::FreezeClient => "freeze_client",
+            Self::KillClient9 => "kill_client9",
         }
     }
 
@@ -267,6 +272,7 @@ impl FaultKind {
             Self::FreezeClient => {
                 "SIGSTOP: workers stand still, their leases run out, and they go on as if nothing had been"
             }
+            Self::KillClient9 => "SIGKILL: workers die, each while it holds a lock, and stay dead; without for",
         }
     }
 
@@ -283,6 +289,7 @@ impl FaultKind {
             Self::FreezeClient => Some(Family::Frozen),
             Self::SlowLua
             | Self::Restart
+            | Self::KillClient9
             | Self::Readonly
             | Self::Noreplicas
             | Self::Oom
@@ -300,7 +307,7 @@ impl FaultKind {
                 Place::OwnServer
             }
             Self::Refuse | Self::Swallow | Self::Hold | Self::Deliver | Self::Latency => Place::Proxy,
-            Self::FreezeClient => Place::Worker,
+            Self::FreezeClient | Self::KillClient9 => Place::Worker,
         }
     }
 

@@ -44,6 +44,7 @@ const STOCK: &[Stock] = stock! {
     "script-flush" on "reentrant";
     "oom-convoy" on "reentrant";
     "client-freeze" on "fenced";
+    "crash-orphan" on "reentrant";
 };
 
 #[cfg(test)]

@@ -174,12 +174,15 @@ impl<D: Driver> Desk<D> {
         self.held.fetch_add(1, Ordering::Relaxed);
         let counter = self.counter(request);
         let (told, last_ns) = self.work(&hold, request, (owner, got_ns)).await;
+        let mut has_raised = false;
         if let Some(counter) = counter.filter(|_| !told) {
             let raised = counter.and_then(Counter::raise);
+            has_raised = raised.is_ok();
             self.counts().raised(raised);
         }
         let end_ns = last_ns.unwrap_or_else(clock::now_ns);
-        self.post.note(request.key, owner, Kind::WorkEnd, end_ns, 0);
+        self.post
+            .note(request.key, owner, Kind::WorkEnd, end_ns, u64::from(has_raised));
         let released = hold.release().await.map_err(|refusal| refusal.of_any(&name));
         self.held.fetch_sub(1, Ordering::Relaxed);
         if told {
