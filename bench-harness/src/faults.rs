@@ -12,13 +12,14 @@ use std::io;
 use std::time::Duration;
 
 use crate::clock;
+use crate::job::Order;
 use crate::proxy::{Leg, Mode, ProxyError};
 use crate::servers::{self, RedisServer, ServerError};
 use awaited::Awaited;
 use legs::Switched;
 use repeated::Repeated;
 use settings::Settings;
-use workers::{Killed, Stopped};
+use workers::{Killed, Stopped, Told};
 
 pub use process::{Death, WorkerProcess};
 
@@ -82,6 +83,8 @@ pub enum Fault {
     FreezeClients,
     /// SIGKILL: each of the workers dies while it holds a lock, and stays dead.
     KillWorkers,
+    /// The workers drop acquires of theirs at a random await.
+    DropFutures,
 }
 
 /// Whom a fault may hit.
@@ -231,6 +234,11 @@ pub fn inject<'a>(fault: &Fault, targets: &Targets<'a>) -> Result<FaultGuard<'a>
         Fault::Latency { least, most } => switched(Mode::DelayBetween(least, most))?,
         Fault::FreezeClients => Effect::Stopped(Stopped::all(workers()?)?),
         Fault::KillWorkers => Effect::Killed(Killed::all(workers()?)?),
+        Fault::DropFutures => Effect::Told(Told::all(
+            workers()?,
+            Order::DropAcquires(true),
+            Order::DropAcquires(false),
+        )),
     };
     Ok(FaultGuard {
         from_ns,
@@ -307,6 +315,7 @@ enum Effect<'a> {
     Legs(Switched),
     Stopped(Stopped),
     Killed(Killed),
+    Told(Told),
 }
 
 impl Effect<'_> {
@@ -333,6 +342,7 @@ impl Effect<'_> {
             Effect::Stopped(stopped) => stopped.heal(),
             // Nobody can bring them back to life.
             Effect::Killed(killed) => Ok(killed.dead_ns()),
+            Effect::Told(told) => Ok(told.heal()),
         }
     }
 }
@@ -350,6 +360,7 @@ mod tests {
             Fault::FreezeServer,
             Fault::FreezeClients,
             Fault::KillWorkers,
+            Fault::DropFutures,
             Fault::Refuse,
             Fault::KillClients,
             Fault::PauseWrite {

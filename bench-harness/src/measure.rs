@@ -112,6 +112,9 @@ pub struct Load {
     pub errors: BTreeMap<String, u64>,
     /// Arrivals that found no free slot.
     pub dropped: u64,
+    /// Requests that were dropped before they had an answer, as a fault wanted it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub cancelled: u64,
     /// Leases whose holder was told of a loss.
     pub lost: u64,
     /// Requests that got their lock, for each worker process: their demand is equal.

@@ -2,11 +2,11 @@
 
 use std::process::{Child, Command, Output, Stdio};
 
-use leasehold_bench::measure::Outcome;
+use leasehold_bench::measure::{Outcome, Second};
 use leasehold_bench::results;
 use rustix::process::Signal;
 use tests::lockbench::{self, Folder, descendants, is_alive, is_stopped, signal};
-use tests::{LONG, eventually};
+use tests::{LONG, eventually, fresh_server, keys};
 
 #[test]
 fn a_holder_that_acts_when_it_wakes_overlaps_and_one_that_asks_first_does_not() {
@@ -154,6 +154,27 @@ fn a_worker_that_ends_on_its_own_is_still_an_error() {
     eventually(LONG, || started.iter().all(|pid| !is_alive(*pid)));
 }
 
+#[test]
+fn acquires_that_are_dropped_leave_no_lock_and_keep_nobody_waiting() {
+    let server = fresh_server();
+    for kind in ["reentrant", "fair", "read_write", "fenced", "spin"] {
+        let folder = Folder::new(&format!("dropped-{kind}"));
+        let lock = format!("lock.type={kind}");
+        let options = ["--set", &lock, "--redis", &server.url()];
+        let (output, outcome) = run(&folder, DROPPED, &options);
+        // A lock left behind would last for 30 s, and others wait for no more than 10.
+        assert_eq!(output.status.code(), Some(0), "{kind}: {output:?}");
+        let load = outcome.load.as_ref().unwrap();
+        assert!(load.cancelled > 10, "{kind}: {load:?}");
+        assert_eq!(load.timeouts, 0, "{kind}: {load:?}");
+        let after_s = ((outcome.faults[0].from_ms + outcome.faults[0].observed_ms) / 1e3) as u32;
+        let goes_on = |second: &Second| second.second > after_s && second.count > 0;
+        assert!(load.series.iter().any(goes_on), "{kind}: {:?}", load.series);
+        // A withdrawal may still be on its way when its process ends.
+        assert_eq!(keys(&server), Vec::<String>::new(), "{kind}");
+    }
+}
+
 fn is_worker(pid: u32) -> bool {
     let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     command.split(|byte| *byte == 0).nth(1) == Some(b"worker")
@@ -238,6 +259,30 @@ scope = "share:0.5"
 "lost_updates" = "== 0"
 "fence.disorder" = "== 0"
 "orphan.count" = "> 0"
+"errors" = "== 0"
+"#;
+
+const DROPPED: &str = r#"schema = 1
+name = "dropped"
+question = "What does an acquire leave behind that is dropped?"
+seed = 1
+[lock]
+type = "reentrant"
+lease = "30s"
+[workload]
+model = "closed"
+hold = { kind = "fixed", mean = "2ms" }
+keys = { count = 4, dist = "uniform" }
+duration = "4s"
+processes = 2
+clients = 16
+wait = "10s"
+[[fault]]
+at = "500ms"
+for = "2s"
+kind = "drop_future"
+[thresholds]
+"overlap.count" = "== 0"
 "errors" = "== 0"
 "#;
 

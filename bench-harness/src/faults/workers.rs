@@ -1,4 +1,4 @@
-//! Faults of worker processes: they are stopped and go on, or die at work.
+//! Faults of worker processes: they are stopped and go on, die at work, or drop what they wait for.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::{FaultError, WorkerProcess};
 use crate::clock;
+use crate::job::Order;
 
 /// Workers that were stopped.
 #[derive(Debug)]
@@ -60,6 +61,30 @@ impl Killed {
     /// When all were dead.
     pub(super) fn dead_ns(&self) -> u64 {
         self.dead_ns
+    }
+}
+
+/// Workers that were told to behave in some way.
+#[derive(Debug)]
+pub(super) struct Told {
+    workers: Vec<WorkerProcess>,
+    end: Order,
+}
+
+impl Told {
+    /// Gives them this order, and in the end that one.
+    pub(super) fn all(workers: &[WorkerProcess], order: Order, end: Order) -> Self {
+        workers.iter().for_each(|worker| worker.tell(order));
+        Self {
+            workers: workers.to_vec(),
+            end,
+        }
+    }
+
+    /// Tells when the last order was given.
+    pub(super) fn heal(self) -> u64 {
+        self.workers.iter().for_each(|worker| worker.tell(self.end));
+        clock::now_ns()
     }
 }
 

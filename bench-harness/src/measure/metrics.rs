@@ -16,7 +16,7 @@ pub struct Metric {
 }
 
 /// Every metric.
-pub const METRICS: [Metric; 38] = [
+pub const METRICS: [Metric; 39] = [
     metric(
         "acquire.p50",
         Unit::Millis,
@@ -50,6 +50,12 @@ pub const METRICS: [Metric; 38] = [
     metric("acquired", Unit::Count, LOAD, "requests that got their lock"),
     metric("timeouts", Unit::Count, LOAD, "requests that waited in vain"),
     metric("errors", Unit::Count, LOAD, "requests and releases that failed"),
+    metric(
+        "cancelled",
+        Unit::Count,
+        LOAD,
+        "requests that drop_future dropped before they had an answer",
+    ),
     metric("dropped", Unit::Count, OPEN, "arrivals that found no free slot"),
     metric("hold.mean", Unit::Millis, LOAD, "how long a lock was worked under"),
     metric("hold.max", Unit::Millis, LOAD, "the longest"),

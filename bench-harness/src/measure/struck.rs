@@ -1,6 +1,7 @@
 //! What deserves to be told of workers that a fault struck.
 
 use super::{Finding, Outcome, Severity};
+use crate::scenario::FaultKind;
 
 /// A note for each thing that happened to workers and is neither good nor bad by itself.
 pub(super) fn notes(outcome: &Outcome) -> Vec<Finding> {
@@ -33,11 +34,24 @@ pub(super) fn notes(outcome: &Outcome) -> Vec<Finding> {
             orphans.count
         )
     });
-    beside.into_iter().chain(orphaned).map(note).collect()
+    let cancelled = outcome.load.as_ref().map_or(0, |load| load.cancelled);
+    let dropped = (cancelled > 0).then(|| format!("{cancelled} requests were dropped before they had an answer"));
+    beside.into_iter().chain(orphaned).chain(dropped).map(note).collect()
+}
+
+/// A fault that was to drop requests and found none is no measurement.
+pub(super) fn without_effect(outcome: &Outcome) -> Option<Finding> {
+    let dropping = outcome.faults.iter().any(|fault| fault.kind == FaultKind::DropFuture);
+    let cancelled = outcome.load.as_ref().map_or(0, |load| load.cancelled);
+    (dropping && cancelled == 0).then(|| Finding {
+        severity: Severity::Invalid,
+        text: "drop_future dropped nothing: no request began while it lasted".to_owned(),
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::exit;
     use crate::measure::judge;
     use crate::measure::samples::load_outcome;
@@ -58,5 +72,17 @@ mod tests {
         assert!(told.iter().any(|text| text.starts_with("3 times")), "{told:?}");
         let orphans = told.iter().find(|text| text.starts_with("5 locks")).unwrap();
         assert!(orphans.contains("2.90 s") && orphans.ends_with("1 had no other holder before the end of the run"));
+    }
+
+    #[test]
+    fn a_fault_that_dropped_nothing_makes_the_run_no_measurement() {
+        let mut outcome = load_outcome();
+        outcome.faults[0].kind = FaultKind::DropFuture;
+        judge(&mut outcome);
+        assert_eq!(outcome.exit, exit::INVALID);
+        outcome.findings.clear();
+        outcome.load.as_mut().unwrap().cancelled = 1;
+        judge(&mut outcome);
+        assert_eq!(outcome.exit, exit::GOOD);
     }
 }

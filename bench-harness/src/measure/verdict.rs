@@ -13,6 +13,7 @@ pub fn judge(outcome: &mut Outcome) {
     findings.extend(flaws(outcome));
     findings.extend(generator_too_late(outcome));
     findings.extend(contradictions(outcome));
+    findings.extend(struck::without_effect(outcome));
     findings.extend(struck::notes(outcome));
     outcome.findings = findings;
     outcome.exit = exit_code(outcome);
@@ -50,6 +51,7 @@ fn metrics(outcome: &Outcome) -> BTreeMap<String, Option<f64>> {
         set("timeouts", Some(load.timeouts as f64));
         set("errors", Some(load.errors.values().sum::<u64>() as f64));
         set("dropped", Some(load.dropped as f64));
+        set("cancelled", Some(load.cancelled as f64));
         set("orphan.count", Some(outcome.checked.orphans.count as f64));
         set("orphan.max", outcome.checked.orphans.max_ms);
         set("fairness.jain", load.fairness());

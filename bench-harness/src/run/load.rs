@@ -262,6 +262,7 @@ fn merge(tallies: &[Tally], window_s: f64) -> Load {
         timeouts: sum(|tally| tally.timeouts),
         errors,
         dropped: sum(|tally| tally.dropped),
+        cancelled: sum(|tally| tally.cancelled),
         lost: sum(|tally| tally.lost),
         fairness_of_clients: None,
         lost_updates: None,

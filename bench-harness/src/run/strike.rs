@@ -143,6 +143,7 @@ fn fault(scenario: &Scenario, spec: &FaultSpec) -> Fault {
         }
         FaultKind::FreezeClient => Fault::FreezeClients,
         FaultKind::KillClient9 => Fault::KillWorkers,
+        FaultKind::DropFuture => Fault::DropFutures,
     }
 }
 

@@ -96,6 +96,8 @@ pub enum FaultKind {
     /// Worker processes are killed with SIGKILL, each while it holds a lock, and stay dead.
     #[serde(rename = "kill_client9")]
     KillClient9,
+    /// Workers drop acquires that begin meanwhile, each at a random await.
+    DropFuture,
 }
 
 /// Where a fault acts.
@@ -203,7 +205,7 @@ impl FaultSpec {
 
 impl FaultKind {
     /// Every kind, in the order of the documentation.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::PauseWrite,
         Self::PauseAll,
         Self::FreezeServer,
@@ -222,6 +224,7 @@ impl FaultKind {
         Self::Latency,
         Self::FreezeClient,
         Self::KillClient9,
+        Self::DropFuture,
     ];
 
     /// Its name in a scenario.
@@ -245,6 +248,7 @@ impl FaultKind {
             Self::Latency => "latency",
             Self::FreezeClient => "freeze_client",
             Self::KillClient9 => "kill_client9",
+            Self::DropFuture => "drop_future",
         }
     }
 
@@ -273,6 +277,7 @@ impl FaultKind {
                 "SIGSTOP: workers stand still, their leases run out, and they go on as if nothing had been"
             }
             Self::KillClient9 => "SIGKILL: workers die, each while it holds a lock, and stay dead; without for",
+            Self::DropFuture => "Acquires are cancelled, each at a random await; in the workers",
         }
     }
 
@@ -290,6 +295,7 @@ impl FaultKind {
             Self::SlowLua
             | Self::Restart
             | Self::KillClient9
+            | Self::DropFuture
             | Self::Readonly
             | Self::Noreplicas
             | Self::Oom
@@ -307,7 +313,7 @@ impl FaultKind {
                 Place::OwnServer
             }
             Self::Refuse | Self::Swallow | Self::Hold | Self::Deliver | Self::Latency => Place::Proxy,
-            Self::FreezeClient | Self::KillClient9 => Place::Worker,
+            Self::FreezeClient | Self::KillClient9 | Self::DropFuture => Place::Worker,
         }
     }
 

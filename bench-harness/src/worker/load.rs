@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::counter::Counter;
+use super::cut_short::cut_short;
 use super::tallying::{Counts, Started};
 use super::{Acquired, Post, say, sleep_until, steps};
 use crate::clock;
@@ -142,12 +143,17 @@ impl<D: Driver> Desk<D> {
         };
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let name = self.post.name(request.key);
-        let answer = self.driver.acquire(&name, request.access, wait).await;
+        let acquiring = self.driver.acquire(&name, request.access, wait);
+        let answer = match self.post.drops.load(Ordering::Relaxed) {
+            true => cut_short(acquiring, fastrand::Rng::with_seed(self.post.job.scenario.seed ^ owner)).await,
+            false => Some(acquiring.await),
+        };
         let got_ns = clock::now_ns();
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         let hold = match answer {
-            Ok(hold) => hold,
-            Err(refusal) => return self.counts().refused(started, got_ns, refusal.of_any(&name)),
+            None => return self.counts().cancelled(started),
+            Some(Ok(hold)) => hold,
+            Some(Err(refusal)) => return self.counts().refused(started, got_ns, refusal.of_any(&name)),
         };
         self.post.note_acquired(&Acquired {
             key: request.key,

@@ -114,6 +114,12 @@ impl Counts {
         }
     }
 
+    pub(super) fn cancelled(&mut self, started: Started) {
+        if self.counts(started) {
+            self.tally.cancelled += 1;
+        }
+    }
+
     pub(super) fn into_tally(self) -> Tally {
         Tally {
             acquire: encode(&self.acquire),

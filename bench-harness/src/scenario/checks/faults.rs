@@ -32,7 +32,7 @@ pub(super) fn check(scenario: &Scenario) -> Result<(), Wrong> {
         ensure(of_workers || fault.scope == Scope::All, path("scope"), || {
             format!(
                 "{} strikes the whole server: use scope = \"all\", or a fault of the proxy (refuse, swallow, hold, deliver, latency) \
-                 or of workers (freeze_client, kill_client9)",
+                 or of workers (freeze_client, kill_client9, drop_future)",
                 fault.kind.name()
             )
         })?;
@@ -118,7 +118,7 @@ fn worker(scenario: &Scenario, index: usize) -> Result<(), (&'static str, String
             format!("a real client is a process of its own, which {name} does not reach: leave it out"),
         ));
     }
-    if scenario.workload.model == Model::Open {
+    if scenario.workload.model == Model::Open && fault.kind != FaultKind::DropFuture {
         let instead = if fault.kind.family().is_some() {
             " or \"held\""
         } else {
@@ -257,6 +257,7 @@ mod tests {
         for of_workers in [
             "kind = \"freeze_client\"\nfor = \"1s\"",
             "kind = \"kill_client9\"\nscope = \"share:0.5\"",
+            "kind = \"drop_future\"\nfor = \"1s\"",
         ] {
             assert_eq!(
                 refusal("closed", &format!("[[fault]]\nat = \"1s\"\n{of_workers}\n")),
@@ -307,12 +308,8 @@ mod tests {
                 "kind = \"kill_client9\"\nscope = \"share:0.5\"\nevery = \"2s\"",
                 "stays dead",
             ),
-            ("closed", "kind = \"freeze_client\"", "a fault of no length"),
-            (
-                "held",
-                "kind = \"kill_client9\"\nscope = \"holders\"",
-                "there is no model",
-            ),
+            ("closed", "kind = \"drop_future\"", "a fault of no length"),
+            ("held", "kind = \"drop_future\"\nfor = \"1s\"", "there is no model"),
         ];
         for (model, rest, message) in more {
             let said = refusal(model, &format!("[[fault]]\nat = \"1s\"\n{rest}\n"));
