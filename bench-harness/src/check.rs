@@ -6,14 +6,18 @@
 
 mod fencing;
 mod hand_over;
+mod orphans;
 #[cfg(test)]
 mod planted;
+mod standstill;
 mod turns;
 
 use std::collections::BTreeMap;
 
 pub use fencing::{Stale, disorder, stale};
 pub use hand_over::hand_overs;
+pub use orphans::{Orphan, orphans};
+pub use standstill::{Standstill, believed, beside_frozen, cut, standstills};
 pub use turns::{Turn, turns};
 
 use crate::evidence::{Kind, Record};
@@ -55,6 +59,20 @@ pub struct Overlap {
 /// Work without a recorded end (the worker died) lasts until the worker's last record: until then it lived.
 pub fn work_of(records: &[Record]) -> Vec<Work> {
     let last_sign_of_life = records.iter().map(|record| record.clock).max().unwrap_or(0);
+    let (mut work, open) = work_and_open(records);
+    work.extend(open.into_iter().map(|begun| Work {
+        to: last_sign_of_life.max(begun.from),
+        ..begun
+    }));
+    work
+}
+
+/// Work that has not ended, or never did, as if it had just begun.
+pub fn unfinished<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<Work> {
+    work_and_open(records).1
+}
+
+fn work_and_open<'a>(records: impl IntoIterator<Item = &'a Record>) -> (Vec<Work>, Vec<Work>) {
     let mut open = BTreeMap::new();
     let mut work = Vec::new();
     for record in records {
@@ -81,15 +99,16 @@ pub fn work_of(records: &[Record]) -> Vec<Work> {
                 let begun = open.remove(&(key, owner));
                 work.extend(begun.map(|begun| Work { to: clock, ..begun }));
             }
-            Kind::Told | Kind::Released | Kind::Renewed | Kind::RenewalFailed | Kind::Late => {}
+            Kind::Told
+            | Kind::Released
+            | Kind::Renewed
+            | Kind::RenewalFailed
+            | Kind::Late
+            | Kind::Frozen
+            | Kind::Killed => {}
         }
     }
-    let unfinished = open.into_values().map(|begun| Work {
-        to: last_sign_of_life.max(begun.from),
-        ..begun
-    });
-    work.extend(unfinished);
-    work
+    (work, open.into_values().collect())
 }
 
 /// Every interval that begins while an earlier one of its key has not ended, unless both only read; in the order of key and time.
@@ -319,6 +338,8 @@ mod tests {
         for text in [
             include_str!("check.rs"),
             include_str!("check/fencing.rs"),
+            include_str!("check/orphans.rs"),
+            include_str!("check/standstill.rs"),
             include_str!("check/turns.rs"),
             include_str!("evidence.rs"),
         ] {

@@ -55,6 +55,9 @@ pub trait Hold: Sized + Send + Sync + 'static {
     /// The fencing token, 0 if the lock has none.
     fn fence(&self) -> u64;
 
+    /// Whether the lock is held for all that can be known without asking the server.
+    fn is_valid(&self) -> bool;
+
     /// Completes when the holder is told that the lock is lost.
     fn lost(&self) -> impl Future<Output = ()> + Send + 'static;
 
@@ -150,6 +153,10 @@ impl Hold for NoLock {
 
     fn fence(&self) -> u64 {
         0
+    }
+
+    fn is_valid(&self) -> bool {
+        true
     }
 
     fn lost(&self) -> impl Future<Output = ()> + Send + 'static {

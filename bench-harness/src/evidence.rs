@@ -31,7 +31,7 @@ pub struct Record {
 pub enum Kind {
     /// The lock was acquired; stamped after the reply. Second: before the call.
     Acquired = 1,
-    /// The last instant of protected work; stamped before the release is sent.
+    /// The last instant of protected work; stamped before the release is sent. Second: 1 if a counter was raised.
     WorkEnd = 2,
     /// The holder was told that the lock is lost.
     Told = 3,
@@ -45,6 +45,20 @@ pub enum Kind {
     AcquiredToRead = 7,
     /// The worker itself ran late: when it wanted to run, and second: when it did. Of no lock.
     Late = 8,
+    /// The coordinator stopped a worker, the owner: all of it stood still from then, and until the second. Of no lock.
+    Frozen = 9,
+    /// The coordinator killed a worker, the owner: stopped after this instant, and dead by the second. Of no lock.
+    Killed = 10,
+}
+
+/// The owner of a lock that a member of the team took: its own number for each time.
+pub fn owner(member: u64, number: u64) -> u64 {
+    member << MEMBER_SHIFT | number
+}
+
+/// The member whose owner this is.
+pub fn member_of(owner: u64) -> u64 {
+    owner >> MEMBER_SHIFT
 }
 
 /// Where a worker writes its records.
@@ -136,7 +150,10 @@ pub fn read(path: &Path) -> io::Result<Vec<Record>> {
 /// Length of a record.
 pub const RECORD_BYTES: usize = 48;
 
-const KINDS: [Kind; 8] = [
+/// A member takes no more locks than this leaves room for.
+const MEMBER_SHIFT: u32 = 40;
+
+const KINDS: [Kind; 10] = [
     Kind::Acquired,
     Kind::WorkEnd,
     Kind::Told,
@@ -145,6 +162,8 @@ const KINDS: [Kind; 8] = [
     Kind::RenewalFailed,
     Kind::AcquiredToRead,
     Kind::Late,
+    Kind::Frozen,
+    Kind::Killed,
 ];
 
 #[cfg(test)]

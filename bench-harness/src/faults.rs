@@ -2,20 +2,26 @@
 
 mod awaited;
 mod legs;
+mod process;
 mod repeated;
 mod settings;
+mod workers;
 
 use std::error::Error;
 use std::io;
 use std::time::Duration;
 
 use crate::clock;
+use crate::job::Order;
 use crate::proxy::{Leg, Mode, ProxyError};
 use crate::servers::{self, RedisServer, ServerError};
 use awaited::Awaited;
 use legs::Switched;
 use repeated::Repeated;
 use settings::Settings;
+use workers::{Killed, Stopped, Told};
+
+pub use process::{Death, WorkerProcess};
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +79,12 @@ pub enum Fault {
         /// Whether requests of clients that left meanwhile are still delivered; see [`Mode::Hold`].
         deliver_after_close: bool,
     },
+    /// SIGSTOP: the workers stop in their tracks, holders as they are.
+    FreezeClients,
+    /// SIGKILL: each of the workers dies while it holds a lock, and stays dead.
+    KillWorkers,
+    /// The workers drop acquires of theirs at a random await.
+    DropFutures,
 }
 
 /// Whom a fault may hit.
@@ -84,6 +96,8 @@ pub struct Targets<'a> {
     pub admin_url: Option<String>,
     /// The legs that proxy faults switch; the others keep working.
     pub legs: Vec<Leg>,
+    /// The workers that are struck.
+    pub workers: Vec<WorkerProcess>,
 }
 
 /// When a fault was in effect, on the clock of [`clock::now_ns`].
@@ -119,7 +133,10 @@ pub enum FaultError {
     /// A leg could not be switched.
     #[error("a leg of the proxy could not be switched")]
     Proxy(#[from] ProxyError),
-    /// The thread that a fault needs could not be started. The fault has been ended, or ends by itself.
+    /// A worker process could not be stopped or continued.
+    #[error("a worker process could not be signalled")]
+    Worker(#[source] io::Error),
+    /// The thread or process that a fault needs could not be started. The fault has been ended, or ends by itself.
     #[error("the thread of a fault could not be started")]
     Watch(#[source] io::Error),
 }
@@ -156,6 +173,14 @@ impl<'a> Targets<'a> {
         }
     }
 
+    /// These workers.
+    pub fn workers(workers: impl IntoIterator<Item = WorkerProcess>) -> Self {
+        Self {
+            workers: workers.into_iter().collect(),
+            ..Self::default()
+        }
+    }
+
     fn admin_url(&self) -> Option<String> {
         self.admin_url.clone().or_else(|| self.server.map(RedisServer::url))
     }
@@ -174,6 +199,10 @@ pub fn inject<'a>(fault: &Fault, targets: &Targets<'a>) -> Result<FaultGuard<'a>
         url.ok_or_else(|| no_target("a server or an admin URL"))
     };
     let server = || targets.server.ok_or_else(|| no_target("a server of our own"));
+    let workers = || match &targets.workers[..] {
+        [] => Err(no_target("worker processes")),
+        workers => Ok(workers),
+    };
     let switched = |mode| {
         let legs = (!targets.legs.is_empty()).then_some(&targets.legs);
         let legs = legs.ok_or_else(|| no_target("legs of a proxy"))?;
@@ -203,6 +232,13 @@ pub fn inject<'a>(fault: &Fault, targets: &Targets<'a>) -> Result<FaultGuard<'a>
         Fault::Swallow => switched(Mode::Swallow)?,
         Fault::Hold { deliver_after_close } => switched(Mode::Hold { deliver_after_close })?,
         Fault::Latency { least, most } => switched(Mode::DelayBetween(least, most))?,
+        Fault::FreezeClients => Effect::Stopped(Stopped::all(workers()?)?),
+        Fault::KillWorkers => Effect::Killed(Killed::all(workers()?)?),
+        Fault::DropFutures => Effect::Told(Told::all(
+            workers()?,
+            Order::DropAcquires(true),
+            Order::DropAcquires(false),
+        )),
     };
     Ok(FaultGuard {
         from_ns,
@@ -277,6 +313,9 @@ enum Effect<'a> {
     Frozen(&'a RedisServer),
     Down { server: &'a RedisServer, keep_data: bool },
     Legs(Switched),
+    Stopped(Stopped),
+    Killed(Killed),
+    Told(Told),
 }
 
 impl Effect<'_> {
@@ -300,6 +339,10 @@ impl Effect<'_> {
                 Ok(clock::now_ns())
             }
             Effect::Legs(legs) => legs.heal(),
+            Effect::Stopped(stopped) => stopped.heal(),
+            // Nobody can bring them back to life.
+            Effect::Killed(killed) => Ok(killed.dead_ns()),
+            Effect::Told(told) => Ok(told.heal()),
         }
     }
 }
@@ -315,6 +358,9 @@ mod tests {
     fn a_fault_without_its_target_is_refused() {
         for fault in [
             Fault::FreezeServer,
+            Fault::FreezeClients,
+            Fault::KillWorkers,
+            Fault::DropFutures,
             Fault::Refuse,
             Fault::KillClients,
             Fault::PauseWrite {

@@ -72,6 +72,8 @@ pub enum Order {
         /// In nanoseconds.
         at_ns: u64,
     },
+    /// From now on, drop acquires that begin at a random await, or no longer.
+    DropAcquires(bool),
     /// Come to an end: stop work, give locks back, hand in the tally.
     Finish,
 }
@@ -142,6 +144,9 @@ pub struct Tally {
     pub completed: u64,
     /// Requests that waited in vain.
     pub timeouts: u64,
+    /// Acquires that were dropped before they had an answer.
+    #[serde(default)]
+    pub cancelled: u64,
     /// Failures by their text.
     pub errors: BTreeMap<String, u64>,
     /// Arrivals that found no free slot.

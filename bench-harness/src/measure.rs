@@ -8,6 +8,7 @@ pub mod metrics;
 mod round;
 #[cfg(test)]
 pub(crate) mod samples;
+mod struck;
 mod verdict;
 pub(crate) mod words;
 
@@ -116,6 +117,9 @@ pub struct Load {
     pub errors: BTreeMap<String, u64>,
     /// Arrivals that found no free slot.
     pub dropped: u64,
+    /// Requests that were dropped before they had an answer, as a fault wanted it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub cancelled: u64,
     /// Leases whose holder was told of a loss.
     pub lost: u64,
     /// Requests that got their lock, for each worker process: their demand is equal.
@@ -140,12 +144,29 @@ pub struct Checked {
     pub intervals: u64,
     /// Two workers at once under one lock.
     pub overlaps: Overlaps,
+    /// One worker under a lock whose holder stood still: nothing was done by two, so these are no overlaps.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub frozen: Overlaps,
+    /// Locks whose holder was killed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub orphans: Orphans,
     /// In which order those who waited were served.
     #[serde(default)]
     pub turns: Turns,
     /// What fencing tokens were worth.
     #[serde(default)]
     pub fencing: Fencing,
+}
+
+/// Locks whose holder was killed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Orphans {
+    /// How many.
+    pub count: u64,
+    /// Those that somebody else had before the end of the run.
+    pub taken: u64,
+    /// The longest time from the death of a holder until the next one had its lock.
+    pub max_ms: Option<f64>,
 }
 
 /// In which order those who waited for one lock were served.
@@ -212,6 +233,7 @@ impl Checked {
         self.records += other.records;
         self.intervals += other.intervals;
         self.overlaps = self.overlaps.and(&other.overlaps);
+        self.frozen = self.frozen.and(&other.frozen);
         self.fencing.add(&other.fencing);
     }
 }
@@ -230,6 +252,11 @@ impl Load {
     pub fn fairness(&self) -> Option<f64> {
         self.fairness_of_clients.or_else(|| jain(&self.per_process))
     }
+}
+
+/// What did not happen is left out of the result.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// How even these counts are: 1 if all are the same, 1/n if one of n has all.

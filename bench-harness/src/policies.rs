@@ -169,6 +169,7 @@ impl Experiment {
                 duration: Time::millis(10_000),
                 honours_lost: true,
                 reaction: Time::millis(5),
+                step: None,
             },
             guards: Guards::default(),
             stages: Vec::new(),
@@ -244,6 +245,7 @@ impl Window {
             (Family::Pending, _) => FaultKind::Hold,
             (Family::Delivered, Scope::All) => FaultKind::FreezeServer,
             (Family::Delivered, _) => FaultKind::Deliver,
+            (Family::Frozen, _) => FaultKind::FreezeClient,
         }
     }
 }

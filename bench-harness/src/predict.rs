@@ -28,10 +28,13 @@ pub enum Family {
     Pending,
     /// All are executed when the fault ends, also those that were given up.
     Delivered,
+    /// None is sent: the holder itself stands still, and goes on in the end.
+    #[value(skip)]
+    Frozen,
 }
 
 impl Family {
-    /// Every family, in the order of the design.
+    /// Every family of what happens to a renewal on its way, in the order of the design.
     pub const ALL: [Self; 4] = [Self::Refuse, Self::Swallow, Self::Pending, Self::Delivered];
 }
 
@@ -43,6 +46,7 @@ impl fmt::Display for Family {
             Self::Swallow => "swallow",
             Self::Pending => "pending",
             Self::Delivered => "delivered",
+            Self::Frozen => "frozen",
         })
     }
 }
@@ -269,6 +273,27 @@ mod tests {
                 assert_eq!(overlap("deadline", family, scope, 40), 0.0);
             }
         }
+    }
+
+    #[test]
+    fn a_frozen_holder_loses_what_outlasts_its_trust_and_is_told_when_it_wakes() {
+        let frozen = |policy, length| timings(policy).predict(Family::Frozen, length * SECOND, 0);
+        for policy in ["deadline", "cancel-told", "retry-10"] {
+            let lost = frozen(policy, 45);
+            assert!(lost.lost && !lost.contradicts_told(Some(45 * SECOND)), "{policy}");
+            assert!(
+                lost.contradicts_told(Some(30 * SECOND)) && lost.contradicts_told(None),
+                "{policy}"
+            );
+            assert!(!frozen(policy, 26).lost, "{policy}");
+        }
+        // The one stops to believe in its lease a tenth before its end; the other asks, and has it still.
+        assert!(frozen("deadline", 29).lost && !frozen("naive-cancel", 29).lost);
+        // Who is told stops when it wakes; nobody tells this one, whether a rival is still there or gone.
+        let overlap = |policy| timings(policy).overlap(Family::Frozen, Scope::Holders, 45 * SECOND, SECOND);
+        assert_eq!(overlap("deadline"), (0, SECOND));
+        assert_eq!(overlap("naive-cancel"), (0, i64::MAX));
+        assert!(!frozen("naive-cancel", 45).contradicts_overlap(overlap("naive-cancel"), 0));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::clock;
+pub(crate) use guardian::wait_until_stopped;
 use guardian::{Files, Process};
 
 /// What a server is started with.

@@ -1,15 +1,18 @@
 //! A worker process: `lockbench worker`. It reads its job from stdin and lives as long as stdin does.
 
 mod counter;
+mod cut_short;
 mod held;
 mod load;
 mod presence;
 mod pulse;
+mod steps;
 mod tallying;
 
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold::LockKind;
@@ -20,7 +23,7 @@ use crate::driver::{
     Access, Driver, DriverOptions, LeaseholdDriver, NoLock, RedissonDriver, RedissonOptions, RenewalSeen, ScriptDriver,
     Watcher,
 };
-use crate::evidence::{EvidenceFile, Kind, Record};
+use crate::evidence::{self, EvidenceFile, Kind, Record};
 use crate::job::{Job, Note, Order, Role, Tally};
 use crate::real::RealClient;
 use crate::scenario::LockType;
@@ -42,6 +45,7 @@ pub fn work() -> ExitCode {
 }
 
 pub(crate) use counter::{PREFIX as COUNTER, sum as counters};
+pub(crate) use tallying::of_the_dead;
 
 /// A lock that was taken.
 struct Acquired {
@@ -58,11 +62,13 @@ struct Post {
     job: Job,
     evidence: Arc<EvidenceFile>,
     finish: watch::Receiver<bool>,
+    /// Whether acquires that begin now are dropped.
+    drops: Arc<AtomicBool>,
     start_ns: u64,
 }
 
 async fn work_on(job: Job) -> Result<Tally, String> {
-    let (orders, finish) = listen();
+    let orders = listen();
     let evidence = EvidenceFile::create(&job.evidence)
         .map_err(|error| format!("cannot write evidence to {}: {error}", job.evidence.display()))?;
     let evidence = Arc::new(evidence);
@@ -84,33 +90,33 @@ async fn work_on(job: Job) -> Result<Tally, String> {
             },
         };
         let driver = RedissonDriver::connect(options).await?;
-        return start(job, evidence, (orders, finish)).await?.take(driver).await;
+        return start(job, evidence, orders).await?.take(driver).await;
     }
-    let all = (orders, finish);
     match job.scenario.lock.kind {
         LockType::Kind(kind) => {
             let driver = LeaseholdDriver::connect(&driver_options(kind, &job, &evidence)).await?;
-            start(job, evidence, all).await?.take(driver).await
+            start(job, evidence, orders).await?.take(driver).await
         }
         LockType::Script => {
             let url = job.urls.first().map_or("", String::as_str);
             let timeout = job.scenario.scaled(job.scenario.lock.command.timeout);
             let driver = ScriptDriver::connect(url, timeout).await?;
-            start(job, evidence, all).await?.take(driver).await
+            start(job, evidence, orders).await?.take(driver).await
         }
-        LockType::None => start(job, evidence, all).await?.take(NoLock).await,
+        LockType::None => start(job, evidence, orders).await?.take(NoLock).await,
     }
 }
 
 /// Says that all is ready, and waits for the order to start.
-async fn start(job: Job, evidence: Arc<EvidenceFile>, (mut orders, finish): Orders) -> Result<Post, String> {
+async fn start(job: Job, evidence: Arc<EvidenceFile>, mut orders: Orders) -> Result<Post, String> {
     say(&Note::Ready);
     let start_ns = loop {
         orders
+            .start
             .changed()
             .await
             .map_err(|_| "the coordinator is gone".to_owned())?;
-        if let Some(Order::Start { at_ns }) = *orders.borrow_and_update() {
+        if let Some(at_ns) = *orders.start.borrow_and_update() {
             break at_ns;
         }
     };
@@ -119,13 +125,19 @@ async fn start(job: Job, evidence: Arc<EvidenceFile>, (mut orders, finish): Orde
     Ok(Post {
         job,
         evidence,
-        finish,
+        finish: orders.finish,
+        drops: orders.drops,
         start_ns,
     })
 }
 
-/// The order to start, and whether to finish.
-type Orders = (watch::Receiver<Option<Order>>, watch::Receiver<bool>);
+/// What the coordinator wants.
+struct Orders {
+    /// When to start.
+    start: watch::Receiver<Option<u64>>,
+    finish: watch::Receiver<bool>,
+    drops: Arc<AtomicBool>,
+}
 
 impl Post {
     async fn take<D: Driver>(self, driver: D) -> Result<Tally, String> {
@@ -144,7 +156,7 @@ impl Post {
 
     /// A number for each time a lock is acquired, unique among all workers.
     fn owner(&self, number: u64) -> u64 {
-        u64::from(self.job.member) << 40 | number
+        evidence::owner(u64::from(self.job.member), number)
     }
 
     fn note(&self, key: u64, owner: u64, kind: Kind, clock: u64, second_clock: u64) {
@@ -240,23 +252,30 @@ fn read_job() -> Result<Job, String> {
 
 /// Listens to the coordinator on a thread of its own; ends the process when stdin ends.
 fn listen() -> Orders {
-    let (orders, heard) = watch::channel(None);
+    let (start, started) = watch::channel(None);
     let (finish, finished) = watch::channel(false);
+    let drops = Arc::new(AtomicBool::new(false));
+    let dropping = Arc::clone(&drops);
     std::thread::spawn(move || {
         for line in io::stdin().lock().lines().map_while(Result::ok) {
             match serde_json::from_str(&line) {
                 Ok(Order::Finish) => {
                     finish.send_replace(true);
                 }
-                Ok(order) => {
-                    orders.send_replace(Some(order));
+                Ok(Order::Start { at_ns }) => {
+                    start.send_replace(Some(at_ns));
                 }
+                Ok(Order::DropAcquires(begin)) => dropping.store(begin, Ordering::Relaxed),
                 Err(error) => eprintln!("lockbench worker: an order that is none: {error}"),
             }
         }
         std::process::exit(i32::from(crate::exit::ENVIRONMENT));
     });
-    (heard, finished)
+    Orders {
+        start: started,
+        finish: finished,
+        drops,
+    }
 }
 
 fn say(note: &Note) {

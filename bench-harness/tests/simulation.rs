@@ -238,6 +238,7 @@ fn simulated(family: Family, scope: Scope, from: i64, to: i64) -> simulation::Fa
             Family::Swallow => simulation::Family::Swallow,
             Family::Pending => simulation::Family::Pending,
             Family::Delivered => simulation::Family::Delivered,
+            Family::Frozen => panic!("the simulation stops no process"),
         },
         holder_only: scope == Scope::Holders,
         from: from as u64,

@@ -36,4 +36,5 @@ mod times; // lease times: what is given is what Redis keeps, nonsense is refuse
 mod vectors; // what the jar wrote step by step, and that ours writes the same
 mod wakeup; // waiters hear a release that comes at any moment
 mod watchdog; // renewal never outlives ownership and tells the holder in time
+mod worker_faults; // workers of the load tool that stand still, die or drop what they wait for: what is found, and that nothing stays behind
 mod writers_first; // readers that let a writer come first, and how it fares without

@@ -65,6 +65,13 @@ pub fn is_alive(pid: u32) -> bool {
         .is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
 }
 
+/// Whether a process has been stopped.
+pub fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')')
+        .is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
+}
+
 /// Sends a signal.
 pub fn signal(pid: u32, signal: Signal) {
     let pid = i32::try_from(pid)

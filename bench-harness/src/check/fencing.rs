@@ -1,6 +1,7 @@
 //! What fencing tokens are worth: whether they grow from holder to holder, and what a resource that checks them refuses.
 //!
-//! Each holder is taken to write to what the lock guards at the first and at the last instant of its work.
+//! Each holder is taken to write to what the lock guards at the first and at the last instant of its work; one that never acted wrote
+//! nothing.
 
 use super::Work;
 
@@ -56,7 +57,11 @@ pub fn disorder(work: &[Work]) -> u64 {
 }
 
 fn writers(work: &[Work]) -> Vec<Work> {
-    let mut writers: Vec<Work> = work.iter().filter(|work| !work.reads).copied().collect();
+    let mut writers: Vec<Work> = work
+        .iter()
+        .filter(|work| !work.reads && work.from < work.to)
+        .copied()
+        .collect();
     writers.sort_by_key(|work| (work.key, work.from, work.to));
     writers
 }

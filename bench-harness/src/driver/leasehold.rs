@@ -94,6 +94,10 @@ impl Hold for Lease {
         self.fencing_token().unwrap_or(0)
     }
 
+    fn is_valid(&self) -> bool {
+        Lease::is_valid(self)
+    }
+
     fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
         let lost = Lease::lost(self);
         async move {

@@ -160,6 +160,11 @@ impl Hold for RedissonHold {
         self.fence
     }
 
+    fn is_valid(&self) -> bool {
+        // It asks the server, or nobody.
+        true
+    }
+
     fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
         // Redisson tells nobody.
         pending()

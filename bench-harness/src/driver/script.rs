@@ -108,6 +108,10 @@ impl Hold for Done {
         0
     }
 
+    fn is_valid(&self) -> bool {
+        true
+    }
+
     fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
         pending()
     }

@@ -16,7 +16,7 @@ pub struct Metric {
 }
 
 /// Every metric.
-pub const METRICS: [Metric; 35] = [
+pub const METRICS: [Metric; 40] = [
     metric(
         "acquire.p50",
         Unit::Millis,
@@ -50,6 +50,12 @@ pub const METRICS: [Metric; 35] = [
     metric("acquired", Unit::Count, LOAD, "requests that got their lock"),
     metric("timeouts", Unit::Count, LOAD, "requests that waited in vain"),
     metric("errors", Unit::Count, LOAD, "requests and releases that failed"),
+    metric(
+        "cancelled",
+        Unit::Count,
+        LOAD,
+        "requests that drop_future dropped before they had an answer",
+    ),
     metric("dropped", Unit::Count, OPEN, "arrivals that found no free slot"),
     metric("hold.mean", Unit::Millis, LOAD, "how long a lock was worked under"),
     metric("hold.max", Unit::Millis, LOAD, "the longest"),
@@ -120,6 +126,25 @@ pub const METRICS: [Metric; 35] = [
         "times two workers were at work under one lock",
     ),
     metric("overlap.max", Unit::Millis, ALL, "the longest of them"),
+    metric(
+        "frozen.count",
+        Unit::Count,
+        ALL,
+        "times a worker was at work under a lock whose holder stood still: by itself no harm",
+    ),
+    metric("frozen.max", Unit::Millis, ALL, "the longest of them"),
+    metric(
+        "orphan.count",
+        Unit::Count,
+        LOAD,
+        "locks whose holder was killed under them",
+    ),
+    metric(
+        "orphan.max",
+        Unit::Millis,
+        LOAD,
+        "from the death of a holder until somebody else had its lock, the longest",
+    ),
     metric(
         "stale.accepted",
         Unit::Count,

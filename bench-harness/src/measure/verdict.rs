@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{FaultRun, Finding, LockRow, Outcome, PolicyRow, Round, Severity, ThresholdRun, Wrong, grid};
+use super::{FaultRun, Finding, LockRow, Outcome, PolicyRow, Round, Severity, ThresholdRun, Wrong, grid, struck};
 use crate::exit;
 use crate::scenario::Model;
 
@@ -15,6 +15,8 @@ pub fn judge(outcome: &mut Outcome) {
     findings.extend(generator_too_late(outcome));
     findings.extend(law_broken(outcome));
     findings.extend(contradictions(outcome));
+    findings.extend(struck::without_effect(outcome));
+    findings.extend(struck::notes(outcome));
     outcome.findings = findings;
     outcome.exit = exit_code(outcome);
     outcome.verdict = verdict(outcome);
@@ -26,6 +28,8 @@ fn metrics(outcome: &Outcome) -> BTreeMap<String, Option<f64>> {
     let overlaps = &outcome.checked.overlaps;
     set("overlap.count", Some(overlaps.count as f64));
     set("overlap.max", Some(overlaps.max_ms));
+    set("frozen.count", Some(outcome.checked.frozen.count as f64));
+    set("frozen.max", Some(outcome.checked.frozen.max_ms));
     let fencing = &outcome.checked.fencing;
     set("stale.accepted", Some(fencing.stale_accepted as f64));
     set("stale.rejected", Some(fencing.stale_rejected as f64));
@@ -49,6 +53,9 @@ fn metrics(outcome: &Outcome) -> BTreeMap<String, Option<f64>> {
         set("timeouts", Some(load.timeouts as f64));
         set("errors", Some(load.errors.values().sum::<u64>() as f64));
         set("dropped", Some(load.dropped as f64));
+        set("cancelled", Some(load.cancelled as f64));
+        set("orphan.count", Some(outcome.checked.orphans.count as f64));
+        set("orphan.max", outcome.checked.orphans.max_ms);
         set("fairness.jain", load.fairness());
         let turns = &outcome.checked.turns;
         let served = |count: u64| (turns.served > 0).then_some(count as f64);

@@ -81,18 +81,25 @@ impl Timings {
     /// after it is told; without an end if it never is.
     pub fn overlap(&self, family: Family, scope: Scope, renewal_to_heal: i64, reaction: i64) -> Range {
         let (soonest, latest) = self.taken(family, scope, renewal_to_heal);
-        match self.told(family, renewal_to_heal) {
+        let (least, most) = match self.told(family, renewal_to_heal) {
             Some(told) => {
                 let length = |told: i64, taken: i64| told.saturating_add(reaction).saturating_sub(taken).max(0);
                 (length(told.0, latest), length(told.1, soonest))
             }
             None => (i64::MAX, i64::MAX),
-        }
+        };
+        // A rival may have come and gone while the holder stood still.
+        let least = if family == Family::Frozen { 0 } else { least };
+        (least, most)
     }
 
     /// When a rival that takes a lost lock as soon as it can has it: sooner or later, as a renewal that was given up was executed in
     /// the end or not.
     fn taken(&self, family: Family, scope: Scope, heals: i64) -> Range {
+        if family == Family::Frozen {
+            // Sooner perhaps, but until the holder wakes the rival is alone at work.
+            return (self.lease.max(heals), self.lease.max(heals));
+        }
         let may_be_kept_alive = matches!(family, Family::Pending | Family::Delivered) && heals < self.lease;
         let latest = if may_be_kept_alive {
             heals + self.lease

@@ -155,7 +155,7 @@ impl Timings {
     /// moment when the last attempt leaves. Under the deadline policies that is `lease / 500` before the deadline: the last
     /// attempt is listened to for twice the least time of an attempt, and every attempt before it ends by then.
     pub fn last_chance(&self, family: Family) -> LastChance {
-        let answered = matches!(family, Family::Pending | Family::Delivered);
+        let answered = matches!(family, Family::Pending | Family::Delivered | Family::Frozen);
         let (earliest, latest) = match &self.effort {
             Effort::UntilDeadline => {
                 let last = if answered { 0 } else { self.last_attempt() };
@@ -165,6 +165,8 @@ impl Timings {
                     before: self.deadline(),
                 };
             }
+            // Whoever wakes renews at once.
+            Effort::Retry(_) | Effort::NextTick(_) if family == Family::Frozen => (self.lease, self.lease),
             // What is executed in the end was renewed, and the next tick finds it.
             Effort::NextTick(_) if family == Family::Delivered => (self.lease, self.lease),
             Effort::Retry(_) | Effort::NextTick(_) => self.last_send(family),
@@ -234,6 +236,10 @@ impl Timings {
         if !self.tells {
             return None;
         }
+        if family == Family::Frozen {
+            // Whoever stands still hears nothing; who wakes sees at once that it is late, or asks and is told.
+            return Some((renewal_to_heal, renewal_to_heal));
+        }
         if self.effort == Effort::UntilDeadline {
             return Some((self.deadline(), self.deadline()));
         }
@@ -280,6 +286,7 @@ impl Timings {
         match family {
             Family::Refuse => 0,
             Family::Swallow | Family::Pending | Family::Delivered => self.attempt,
+            Family::Frozen => 0,
         }
     }
 

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use crate::check::{self, Overlap, Turn, Work};
+use crate::check::{self, Orphan, Overlap, Turn, Work};
 use crate::evidence::{Kind, Record};
 use crate::faults::Observed;
 use crate::job::{first_key, policy_of};
-use crate::measure::{Fencing, LockRow, Overlaps, PolicyRow, Timeline, Told, Turns, Wrong};
+use crate::measure::{Fencing, LockRow, Orphans, Overlaps, PolicyRow, Timeline, Told, Turns, Wrong};
 use crate::predict::{Family, Prediction, Range, Timings};
 use crate::scenario::{FaultSpec, Scenario, nanos};
 
+use super::seen::Seen;
 use super::{millis_between, phase};
 
 /// All that is known of a round.
@@ -21,8 +22,7 @@ pub(super) struct RoundFacts<'a> {
     /// For how long after the fault the server worked off what had waited.
     pub(super) busy: Duration,
     pub(super) evidence: &'a [Vec<Record>],
-    pub(super) work: Vec<Work>,
-    pub(super) overlaps: Vec<Overlap>,
+    pub(super) seen: Seen,
 }
 
 /// What happened to one lock, in nanoseconds of the boot-time clock.
@@ -58,7 +58,7 @@ impl RoundFacts<'_> {
         let mut timelines = Vec::new();
         for (index, policy) in self.scenario.policies().iter().enumerate() {
             let mut locks = self.locks(index);
-            let overlaps = |lock: &LockFacts| self.overlaps.iter().any(|overlap| overlap.key == lock.key);
+            let overlaps = |lock: &LockFacts| self.seen.overlaps.iter().any(|overlap| overlap.key == lock.key);
             locks.sort_by_key(|lock| (!overlaps(lock), lock.told.is_none(), lock.key));
             timelines.extend(locks.iter().take(keys).map(|lock| self.timeline(policy, lock)));
         }
@@ -116,6 +116,7 @@ impl RoundFacts<'_> {
         row.told = Told::of(locks.iter().filter_map(|lock| lock.told_ms).collect());
         row.predicted_told = Told::of(locks.iter().filter_map(|lock| lock.predicted_told_ms).collect());
         row.overlaps = sum(&self
+            .seen
             .overlaps
             .iter()
             .filter(|o| policy_of(o.key) == index)
@@ -155,7 +156,7 @@ impl RoundFacts<'_> {
 
     fn lock_row(&self, timings: &Timings, lock: &LockFacts, prediction: &Prediction, overlap: Range) -> LockRow {
         let lost = lock.told.is_some() || lock.taken.is_some();
-        let of_key = self.overlaps.iter().filter(|overlap| overlap.key == lock.key);
+        let of_key = self.seen.overlaps.iter().filter(|overlap| overlap.key == lock.key);
         let at_work: u64 = of_key.map(|overlap| overlap.to - overlap.from).sum();
         let told = lock.told.map(|told| signed(lock.before.0, told));
         let checks = [
@@ -182,12 +183,21 @@ impl RoundFacts<'_> {
         }
     }
 
-    /// For how long at most the worker at that index ran late, from just before the fault until the round was over.
+    /// For how long at most the worker at that index ran late, from just before the fault until the round was over; to be stopped by
+    /// the fault is not to be late.
     fn late(&self, index: usize) -> u64 {
         let from = self.observed.from_ns.saturating_sub(nanos(self.scenario.lease()) / 3);
         let records = self.evidence.get(index).into_iter().flatten();
         let late = records.filter(|record| record.kind == Kind::Late && record.second_clock > from);
-        late.map(|record| record.second_clock - record.clock).max().unwrap_or(0)
+        let still = || self.seen.still.iter().filter(|still| still.member == index as u64);
+        late.map(|record| {
+            let (due, ran) = (record.clock, record.second_clock);
+            let woke = still().filter(|still| still.to > due && still.from < ran);
+            let due = woke.map(|still| still.to).max().unwrap_or(due);
+            ran.saturating_sub(due)
+        })
+        .max()
+        .unwrap_or(0)
     }
 
     /// The same for the worker that ran latest.
@@ -208,7 +218,7 @@ impl RoundFacts<'_> {
 
     /// All work under the locks of a policy, that of their rivals included.
     fn work_of(&self, index: usize) -> Vec<Work> {
-        let of_policy = self.work.iter().filter(|work| policy_of(work.key) == index);
+        let of_policy = self.seen.work.iter().filter(|work| policy_of(work.key) == index);
         of_policy.copied().collect()
     }
 
@@ -226,7 +236,11 @@ impl RoundFacts<'_> {
     fn lock(&self, key: u64, records: &[Record]) -> Option<LockFacts> {
         let of_key = || records.iter().filter(|record| record.key == key);
         let owner = of_key().find(|record| record.kind == Kind::Acquired)?.owner;
-        let holder = *self.work.iter().find(|work| work.key == key && work.owner == owner)?;
+        let holder = *self
+            .seen
+            .work
+            .iter()
+            .find(|work| work.key == key && work.owner == owner)?;
         if holder.from > self.observed.from_ns || holder.to < self.observed.from_ns {
             return None;
         }
@@ -240,7 +254,14 @@ impl RoundFacts<'_> {
         // One that was on its way when the fault struck was executed if its answer still came through. A fault takes some time to be
         // everywhere.
         let struck = self.observed.from_ns + nanos(self.scenario.lease()) / 100;
+        // Who was stopped before it heard the answer hears it when it wakes: the server had executed it long before.
+        let is_frozen = self.spec.kind.family() == Some(Family::Frozen);
+        let heard = |(sent, answered): (u64, u64)| match is_frozen && sent <= struck {
+            true => (sent, answered.min(struck)),
+            false => (sent, answered),
+        };
         let before = executed()
+            .map(heard)
             .filter(|(_, answered)| *answered <= struck)
             .max_by_key(|(sent, _)| *sent)?;
         let caught = of_key()
@@ -251,7 +272,11 @@ impl RoundFacts<'_> {
         let told = of_key()
             .find(|record| record.kind == Kind::Told)
             .map(|record| record.clock);
-        let rival = self.work.iter().filter(|work| work.key == key && work.owner != owner);
+        let rival = self
+            .seen
+            .work
+            .iter()
+            .filter(|work| work.key == key && work.owner != owner);
         let taken = rival.map(|work| work.from).min().filter(|from| *from < holder.to);
         Some(LockFacts {
             key,
@@ -270,6 +295,7 @@ impl RoundFacts<'_> {
         // A lock that was given back ended then; one that was lost with its lease, or when the next one got it.
         let kept = lock.told.is_none() && lock.taken.is_none();
         let rivals: Vec<_> = self
+            .seen
             .work
             .iter()
             .filter(|work| work.key == lock.key && work.owner != lock.holder.owner)
@@ -289,6 +315,7 @@ impl RoundFacts<'_> {
             told: lock.told.map(at),
             rivals: rivals.into_iter().map(span).collect(),
             overlaps: self
+                .seen
                 .overlaps
                 .iter()
                 .filter(|overlap| overlap.key == lock.key)
@@ -322,6 +349,18 @@ pub(super) fn sum(overlaps: &[Overlap]) -> Overlaps {
         count: overlaps.len() as u64,
         total_ms: lengths.clone().sum(),
         max_ms: lengths.fold(0.0, f64::max),
+    }
+}
+
+/// How many, and for how long at most.
+pub(super) fn orphans(orphans: &[Orphan]) -> Orphans {
+    let lengths = orphans
+        .iter()
+        .filter_map(|orphan| Some(millis_between(orphan.from, orphan.to?)));
+    Orphans {
+        count: orphans.len() as u64,
+        taken: lengths.clone().count() as u64,
+        max_ms: lengths.reduce(f64::max),
     }
 }
 
@@ -415,9 +454,8 @@ mod tests {
                 },
                 stall: Duration::ZERO,
                 busy: Duration::ZERO,
-                work: check::work_of(&evidence[0]),
+                seen: Seen::of(&evidence, &[]),
                 evidence: &evidence,
-                overlaps: Vec::new(),
             };
             facts.lock(0, &evidence[0]).unwrap().caught.map(|sent| sent / MS)
         };
@@ -460,7 +498,6 @@ mod tests {
             record(0, 900, Kind::WorkEnd, 12_252, 0),
         ];
         let evidence = [holder, vec![], rival];
-        let work: Vec<_> = evidence.iter().flat_map(|records| check::work_of(records)).collect();
         let facts = RoundFacts {
             scenario: &scenario,
             spec: &scenario.faults[1],
@@ -471,8 +508,7 @@ mod tests {
             stall: Duration::ZERO,
             busy: Duration::ZERO,
             evidence: &evidence,
-            overlaps: check::overlaps(work.clone()),
-            work,
+            seen: Seen::of(&evidence, &[]),
         };
         let rows = facts.policies();
         let row = &rows[0];

@@ -3,10 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::check;
 use crate::clock;
 use crate::evidence::Record;
-use crate::faults::Observed;
 use crate::job::{Note, Order, Role, first_key};
 use crate::measure::{Checked, Outcome, Overhead, Round};
 use crate::predict::Family;
@@ -14,6 +12,8 @@ use crate::proxy::Leg;
 use crate::scenario::{FaultSpec, Scenario, nanos};
 
 use super::facts::{self, RoundFacts};
+use super::seen::{Seen, write_down};
+use super::strike::Struck;
 use super::team::Team;
 use super::ticker::Ticker;
 use super::traces::Traces;
@@ -126,17 +126,16 @@ impl RoundRun<'_> {
         team.order(|role| !is_holder(role), Order::Start { at_ns: clock::now_ns() });
         self.wait(origin_ns, scenario.scaled(self.spec.at), "rivals wait");
         let scope = self.spec.scope;
-        let legs = team.members().iter().filter(|member| match member.role {
+        let struck = team.reach(|role| match role {
             Role::Holder { .. } => scope.reaches_holders(),
             Role::Rival { .. } | Role::Load => scope.reaches_rivals(),
         });
-        let legs = legs.map(|member| member.legs.clone()).collect();
         if options.interrupt.is_set() {
             return Err(RunError::Interrupted);
         }
         self.wait_for_phase(&team)?;
         stalls.take();
-        let observed = strike(scenario, self.spec, self.target, legs, options)?;
+        let struck = strike(scenario, self.spec, self.target, &struck, options)?;
         self.wait(origin_ns, self.after(), "the fault is over; leases run out");
         let stall = stalls.take();
         team.finish()?;
@@ -145,7 +144,8 @@ impl RoundRun<'_> {
         }
         let evidence = team.evidence()?;
         drop(team);
-        Ok(self.judge(&evidence, observed, stall, origin_ns, overhead))
+        write_down(&self.folder(), &struck.records)?;
+        Ok(self.judge(&evidence, &struck, stall, origin_ns, overhead))
     }
 
     fn folder(&self) -> PathBuf {
@@ -175,7 +175,7 @@ impl RoundRun<'_> {
             // A renewal that was given up may have kept a lost lock alive for one more lease.
             Some(Family::Pending | Family::Delivered) | None => lease,
             // Told at the next attempt, or at the latest when the lease from before the fault is over.
-            Some(Family::Refuse | Family::Swallow) => lease.saturating_sub(length).max(lease / 3),
+            Some(Family::Refuse | Family::Swallow | Family::Frozen) => lease.saturating_sub(length).max(lease / 3),
         };
         rest + lease / 3
     }
@@ -236,15 +236,15 @@ impl RoundRun<'_> {
     fn judge(
         &self,
         evidence: &[Vec<Record>],
-        observed: Observed,
+        struck: &Struck,
         stall: Duration,
         origin_ns: u64,
         overhead: Overhead,
     ) -> Measured {
-        let work: Vec<_> = evidence.iter().flat_map(|records| check::work_of(records)).collect();
-        let intervals = work.len() as u64;
-        let overlaps = check::overlaps(work.clone());
-        let fencing = facts::fencing(&work);
+        let (observed, seen) = (struck.observed, Seen::of(evidence, &struck.records));
+        let intervals = seen.work.len() as u64;
+        let fencing = facts::fencing(&seen.work);
+        let frozen = facts::sum(&seen.frozen);
         let facts = RoundFacts {
             scenario: self.scenario,
             spec: self.spec,
@@ -254,13 +254,13 @@ impl RoundRun<'_> {
                 .ticker
                 .map_or(Duration::ZERO, |ticker| ticker.busy_after(observed.to_ns)),
             evidence,
-            work,
-            overlaps,
+            seen,
         };
         let checked = Checked {
             records: evidence.iter().map(|records| records.len() as u64).sum(),
             intervals,
-            overlaps: facts::sum(&facts.overlaps),
+            overlaps: facts::sum(&facts.seen.overlaps),
+            frozen,
             fencing,
             ..Checked::default()
         };

@@ -6,16 +6,18 @@ use std::time::Duration;
 
 use crate::check;
 use crate::clock;
+use crate::evidence::Record;
 use crate::job::{Going, Note, Order, Role, Tally};
 use crate::measure::{
     Checked, FAIRNESS_WINDOW, FaultRun, Finding, Latency, Little, Load, Outcome, Second, Severity, decode, histogram,
     jain, record,
 };
 use crate::scenario::{FaultSpec, LockType, Model, Scenario, nanos};
-use crate::worker::counters;
+use crate::worker::{counters, of_the_dead};
 
 use super::schedule::Schedule;
-use super::team::Team;
+use super::seen::{Seen, write_down};
+use super::team::{Reach, Team};
 use super::traces::Traces;
 use super::{RunError, RunOptions, Target, facts, fault_run, soon, strike};
 
@@ -56,9 +58,9 @@ pub(crate) fn run_load(outcome: &mut Outcome, target: &Target, options: &RunOpti
         .saturating_add(AFTER_THE_END);
     let patience_ns = end_ns.saturating_add(nanos(patience));
     let now = Mutex::new(Going::default());
+    let workers = team.reach(|_| true);
     let (all_done, faults) = std::thread::scope(|scope| {
-        let legs = team.members().iter().map(|member| member.legs.clone()).collect();
-        let faults = scope.spawn(|| strike_all(&scenario, target, legs, options, origin_ns, &now));
+        let faults = scope.spawn(|| strike_all(&scenario, target, &workers, options, origin_ns, &now));
         let all_done = team.listen_until(patience_ns, &options.interrupt, |going| {
             *now.lock().unwrap_or_else(PoisonError::into_inner) = going;
             let text = format!(
@@ -81,30 +83,36 @@ pub(crate) fn run_load(outcome: &mut Outcome, target: &Target, options: &RunOpti
     // A server that was started anew counts anew.
     let sent = target.executed()?.sent.checked_sub(sent_before);
     let measured_until = clock::now_ns().min(end_ns);
-    let (_all_done, (faults, left)) = (all_done?, faults?);
+    let (_all_done, struck) = (all_done?, faults?);
     if !options.interrupt.is_set() {
-        outcome.findings.extend(left);
+        outcome.findings.extend(struck.never);
     }
-    let tallies = team.finish()?;
+    let mut tallies = team.finish()?;
     let evidence = team.evidence()?;
-
-    let mut work = Vec::new();
-    for records in &evidence {
-        work.extend(check::work_of(records));
+    let dead: Vec<usize> = workers
+        .iter()
+        .filter(|worker| worker.process.struck_dead().is_some())
+        .map(|worker| worker.member as usize)
+        .collect();
+    for &member in &dead {
+        tallies[member] = of_the_dead(&scenario, start_ns, &evidence[member]);
     }
-    let intervals = work.len() as u64;
-    let reads = work.iter().filter(|work| work.reads).count() as u64;
-    let fencing = facts::fencing(&work);
-    let overlaps = check::overlaps(work);
+
+    write_down(&options.folder, &struck.records)?;
+    let seen = Seen::of(&evidence, &struck.records);
+    let intervals = seen.work.len() as u64;
+    let reads = seen.work.iter().filter(|work| work.reads).count() as u64;
     let turns = facts::turns(check::turns(&evidence, origin_ns..end_ns));
     outcome.checked = Checked {
         records: evidence.iter().map(|records| records.len() as u64).sum(),
         intervals,
-        overlaps: facts::sum(&overlaps),
+        overlaps: facts::sum(&seen.overlaps),
+        frozen: facts::sum(&seen.frozen),
+        orphans: facts::orphans(&check::orphans(&evidence, &struck.records)),
         turns,
-        fencing,
+        fencing: facts::fencing(&seen.work),
     };
-    outcome.faults = faults;
+    outcome.faults = struck.faults;
     let window_s = measured_until.saturating_sub(origin_ns) as f64 / 1e9;
     let mut load = merge(&tallies, window_s);
     let measured_s = scenario.scaled(scenario.workload.duration).as_secs_f64();
@@ -119,7 +127,8 @@ pub(crate) fn run_load(outcome: &mut Outcome, target: &Target, options: &RunOpti
     load.read_share = per_lock(reads);
     load.contended_share = per_lock(load.hand_over.count);
     load.redis_cpu = (run_s > 0.0 && cpu_s >= 0.0).then(|| cpu_s / run_s);
-    load.fairness_of_clients = fairness_of_clients(&scenario, &tallies);
+    // Of the clients of a dead worker nobody knows who was served.
+    load.fairness_of_clients = fairness_of_clients(&scenario, &tallies).filter(|_| dead.is_empty());
     let taken = match scenario.lock.kind {
         LockType::Script => Some(target.taken(&names)?),
         LockType::Kind(_) | LockType::None => None,
@@ -139,26 +148,41 @@ pub(crate) fn run_load(outcome: &mut Outcome, target: &Target, options: &RunOpti
     Ok(())
 }
 
-/// Brings the faults about, each when it is due; stops at an interrupt. Says of those that never struck that the run is no measurement.
+/// The faults of a load, when it is over.
+struct StruckAll {
+    faults: Vec<FaultRun>,
+    /// What workers could not write down themselves.
+    records: Vec<Record>,
+    /// Those that never struck: the run is no measurement then.
+    never: Vec<Finding>,
+}
+
+/// Brings the faults about, each when it is due; stops at an interrupt.
 fn strike_all(
     scenario: &Scenario,
     target: &Target,
-    legs: Vec<Vec<crate::proxy::Leg>>,
+    workers: &[Reach],
     options: &RunOptions,
     origin_ns: u64,
     now: &Mutex<Going>,
-) -> Result<(Vec<FaultRun>, Vec<Finding>), RunError> {
+) -> Result<StruckAll, RunError> {
     let mut schedule = Schedule::new(scenario, origin_ns);
     let end_ns = origin_ns + nanos(scenario.scaled(scenario.workload.duration));
-    let mut faults = Vec::new();
+    let (mut faults, mut records) = (Vec::new(), Vec::new());
     while options.interrupt.sleep(LOOK) && clock::now_ns() < end_ns && !schedule.left().is_empty() {
         let Some(spec) = schedule.due(clock::now_ns(), *now.lock().unwrap_or_else(PoisonError::into_inner)) else {
             continue;
         };
-        let struck = legs[..spec.scope.of_processes(legs.len())].to_vec();
-        let observed = strike(scenario, spec, target, struck, options)?;
-        schedule.over(spec, observed.to_ns);
-        faults.push(fault_run(scenario, spec, observed, origin_ns));
+        let living: Vec<Reach> = workers
+            .iter()
+            .filter(|worker| worker.process.struck_dead().is_none())
+            .cloned()
+            .collect();
+        let concerned = &living[..spec.scope.of_processes(living.len())];
+        let struck = strike(scenario, spec, target, concerned, options)?;
+        schedule.over(spec, struck.observed.to_ns);
+        faults.push(fault_run(scenario, spec, struck.observed, origin_ns));
+        records.extend(struck.records);
     }
     let never = |spec: &FaultSpec| Finding {
         severity: Severity::Invalid,
@@ -173,7 +197,11 @@ fn strike_all(
             ),
         },
     };
-    Ok((faults, schedule.left().into_iter().map(never).collect()))
+    Ok(StruckAll {
+        faults,
+        records,
+        never: schedule.left().into_iter().map(never).collect(),
+    })
 }
 
 /// The least even full window; the whole measured time if it is shorter than one.
@@ -218,6 +246,9 @@ fn merge(tallies: &[Tally], window_s: f64) -> Load {
     }
     let sum = |of: fn(&Tally) -> u64| tallies.iter().map(of).sum::<u64>();
     let successes = sum(|tally| tally.successes);
+    // Of a dead worker it is not known how many attempts it made.
+    let asked = tallies.iter().filter(|tally| tally.attempts > 0);
+    let asked = asked.map(|tally| tally.successes).sum::<u64>();
     Load {
         window_s,
         acquire: merged(|tally| &tally.acquire),
@@ -234,13 +265,14 @@ fn merge(tallies: &[Tally], window_s: f64) -> Load {
         } else {
             0.0
         },
-        attempts_per_success: (successes > 0).then(|| sum(|tally| tally.attempts) as f64 / successes as f64),
+        attempts_per_success: (asked > 0).then(|| sum(|tally| tally.attempts) as f64 / asked as f64),
         commands_per_lock: None,
         read_share: None,
         contended_share: None,
         timeouts: sum(|tally| tally.timeouts),
         errors,
         dropped: sum(|tally| tally.dropped),
+        cancelled: sum(|tally| tally.cancelled),
         lost: sum(|tally| tally.lost),
         fairness_of_clients: None,
         lost_updates: None,

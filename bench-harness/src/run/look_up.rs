@@ -1,16 +1,16 @@
 //! Looks up single locks of a round in the evidence that was kept.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::check;
-use crate::evidence;
+use crate::evidence::{self, Record};
 use crate::faults::Observed;
 use crate::job::first_key;
 use crate::measure::{Outcome, Round};
 
 use super::RunError;
 use super::facts::RoundFacts;
+use super::seen::{STRUCK, Seen};
 
 /// The round of that number, counted from one, with the timelines of these locks: a policy and the number of a lock that it held.
 pub(crate) fn look_up(
@@ -26,8 +26,7 @@ pub(crate) fn look_up(
         let count = outcome.rounds.len();
         return Err(no_such(format!("there is no round {round}: the result has {count}")));
     };
-    let evidence = evidence_of(folder, round)?;
-    let work: Vec<_> = evidence.iter().flat_map(|records| check::work_of(records)).collect();
+    let (evidence, struck) = evidence_of(folder, round)?;
     let struck_ns = measured.fault.struck_ns;
     let facts = RoundFacts {
         scenario: &outcome.scenario,
@@ -39,8 +38,7 @@ pub(crate) fn look_up(
         stall: Duration::ZERO,
         busy: Duration::ZERO,
         evidence: &evidence,
-        overlaps: check::overlaps(work.clone()),
-        work,
+        seen: Seen::of(&evidence, &struck),
     };
     let policies = outcome.scenario.policies();
     let mut timelines = Vec::new();
@@ -56,8 +54,9 @@ pub(crate) fn look_up(
     })
 }
 
-/// What the workers of a round wrote down, in the order of the workers. A repeated round counts as it was measured last.
-fn evidence_of(folder: &Path, round: usize) -> Result<Vec<Vec<evidence::Record>>, RunError> {
+/// What the workers of a round wrote down, in the order of the workers, and what the coordinator did. A repeated round counts as it
+/// was measured last.
+fn evidence_of(folder: &Path, round: usize) -> Result<(Vec<Vec<Record>>, Vec<Record>), RunError> {
     let again = (1..=9).rev().map(|again| format!("round-{round}-again-{again}"));
     let mut folders = again.chain([format!("round-{round}")]).map(|name| folder.join(name));
     let of_worker = |folder: &Path, number: usize| folder.join(format!("evidence-{number}.bin"));
@@ -66,15 +65,18 @@ fn evidence_of(folder: &Path, round: usize) -> Result<Vec<Vec<evidence::Record>>
             "the evidence of round {round} was not kept: run it again with --keep-evidence"
         )));
     };
-    let files = (0..)
-        .map(|number| of_worker(&folder, number))
-        .take_while(|path| path.exists());
-    files
-        .map(|path| {
-            evidence::read(&path).map_err(|source| RunError::System {
-                what: format!("read the evidence in {}", path.display()),
-                source,
-            })
+    let read = |path: PathBuf| {
+        evidence::read(&path).map_err(|source| RunError::System {
+            what: format!("read the evidence in {}", path.display()),
+            source,
         })
-        .collect()
+    };
+    let files = (0..).map(|number| of_worker(&folder, number));
+    let evidence = files
+        .take_while(|path| path.exists())
+        .map(read)
+        .collect::<Result<_, _>>()?;
+    let struck = folder.join(STRUCK);
+    let struck = if struck.exists() { read(struck)? } else { Vec::new() };
+    Ok((evidence, struck))
 }

@@ -1,10 +1,12 @@
 //! One fault of a scenario: whether it may strike this server, and how it does.
 
+use crate::clock;
+use crate::evidence::{Kind, Record};
 use crate::faults::{self, Fault, FaultError, FaultGuard, Observed, Targets};
 use crate::measure::FaultRun;
-use crate::proxy::Leg;
 use crate::scenario::{FaultKind, FaultSpec, Place, Scenario};
 
+use super::team::Reach;
 use super::{RunError, RunOptions, Target, millis, millis_between};
 
 /// Refuses at once what the server under test would not allow later.
@@ -19,10 +21,16 @@ pub(crate) fn check_allowed(scenario: &Scenario, target: &Target, options: &RunO
         match kind.place() {
             Place::OwnServer => return Err(RunError::NotOurs(kind.name())),
             Place::Server if !options.allow_faults => return Err(RunError::NotAllowed(kind.name())),
-            Place::Server | Place::Proxy => {}
+            Place::Server | Place::Proxy | Place::Worker => {}
         }
     }
     Ok(())
+}
+
+/// A fault that is over: when it was in effect, and what workers could not write down themselves.
+pub(super) struct Struck {
+    pub(super) observed: Observed,
+    pub(super) records: Vec<Record>,
 }
 
 /// Brings a fault about, waits, heals it; an interrupt heals it at once.
@@ -30,22 +38,26 @@ pub(super) fn strike(
     scenario: &Scenario,
     spec: &FaultSpec,
     target: &Target,
-    legs: Vec<Vec<Leg>>,
+    workers: &[Reach],
     options: &RunOptions,
-) -> Result<Observed, RunError> {
+) -> Result<Struck, RunError> {
     let length = scenario.scaled(spec.length);
     let kind = spec.kind.name();
     let fault = fault(scenario, spec);
-    let guards = inject(&fault, spec, target, legs).map_err(|source| RunError::Fault { kind, source })?;
+    let guards = inject(&fault, spec, target, workers).map_err(|source| RunError::Fault { kind, source })?;
+    let in_effect_ns = clock::now_ns();
     let masters = spec
         .masters
         .map_or_else(String::new, |count| format!(", {count} of the masters"));
-    options.progress.line(&format!(
-        "fault {kind} for {:.2} s, scope {}{masters}",
-        length.as_secs_f64(),
-        spec.scope
-    ));
+    let long = match length.is_zero() {
+        true => String::new(),
+        false => format!(" for {:.2} s", length.as_secs_f64()),
+    };
+    options
+        .progress
+        .line(&format!("fault {kind}{long}, scope {}{masters}", spec.scope));
     let whole = options.interrupt.sleep(length);
+    let ending_ns = clock::now_ns();
     // All are ended, whatever one of them says.
     let ended: Vec<_> = guards
         .into_iter()
@@ -66,7 +78,34 @@ pub(super) fn strike(
         "fault {kind} is over after {:.2} s",
         observed.duration().as_secs_f64()
     ));
-    Ok(observed)
+    let records = match spec.kind {
+        // Between these two they stood still for certain.
+        FaultKind::FreezeClient => workers
+            .iter()
+            .map(|worker| of_worker(worker, Kind::Frozen, in_effect_ns, ending_ns))
+            .collect(),
+        FaultKind::KillClient9 => {
+            let deaths = workers
+                .iter()
+                .filter_map(|worker| Some((worker, worker.process.struck_dead()?)));
+            deaths
+                .map(|(worker, death)| of_worker(worker, Kind::Killed, death.from_ns, death.to_ns))
+                .collect()
+        }
+        _ => Vec::new(),
+    };
+    Ok(Struck { observed, records })
+}
+
+fn of_worker(worker: &Reach, kind: Kind, clock: u64, second_clock: u64) -> Record {
+    Record {
+        key: u64::MAX,
+        owner: u64::from(worker.member),
+        fence: 0,
+        kind,
+        clock,
+        second_clock,
+    }
 }
 
 /// What the scenario asks for, as it runs.
@@ -102,29 +141,39 @@ fn fault(scenario: &Scenario, spec: &FaultSpec) -> Fault {
                 most: least + scaled(spec.jitter),
             }
         }
+        FaultKind::FreezeClient => Fault::FreezeClients,
+        FaultKind::KillClient9 => Fault::KillWorkers,
+        FaultKind::DropFuture => Fault::DropFutures,
     }
 }
 
-/// Brings a fault about on as many masters as the scenario says. `legs` are those of each worker, one to each master.
+/// Brings a fault about on as many masters as the scenario says, or on these workers.
 fn inject<'a>(
     fault: &Fault,
     spec: &FaultSpec,
     target: &'a Target,
-    legs: Vec<Vec<Leg>>,
+    workers: &[Reach],
 ) -> Result<Vec<FaultGuard<'a>>, FaultError> {
     let masters = spec.masters.unwrap_or(usize::MAX);
-    if spec.kind.place() == Place::Proxy {
-        let legs = legs
-            .into_iter()
-            .flat_map(|of_worker| of_worker.into_iter().take(masters));
-        return Ok(vec![faults::inject(fault, &Targets::legs(legs))?]);
+    let on_workers = match spec.kind.place() {
+        Place::Proxy => {
+            let legs = workers
+                .iter()
+                .flat_map(|worker| worker.legs.iter().take(masters).cloned());
+            Some(Targets::legs(legs))
+        }
+        Place::Worker => Some(Targets::workers(workers.iter().map(|worker| worker.process.clone()))),
+        Place::Server | Place::OwnServer => None,
+    };
+    if let Some(targets) = on_workers {
+        return Ok(vec![faults::inject(fault, &targets)?]);
     }
     let urls = target.urls().into_iter().enumerate().take(masters);
     let of_master = urls.map(|(index, url)| {
         let targets = Targets {
             server: target.own().map(|servers| &servers[index]),
             admin_url: Some(url),
-            legs: Vec::new(),
+            ..Targets::default()
         };
         faults::inject(fault, &targets)
     });

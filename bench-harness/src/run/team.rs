@@ -3,12 +3,13 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use crate::clock;
 use crate::evidence::{self, Record};
+use crate::faults::WorkerProcess;
 use crate::interrupt::Interrupt;
 use crate::job::{Going, Job, Note, Order, Role, Tally};
 use crate::proxy::{Leg, Proxy};
@@ -33,12 +34,20 @@ pub(super) struct Member {
     pub(super) role: Role,
     /// Its way to each master.
     pub(super) legs: Vec<Leg>,
-    child: Child,
-    // Dropping it ends the worker.
-    stdin: Option<ChildStdin>,
+    process: WorkerProcess,
     evidence: PathBuf,
     tally: Option<Tally>,
     going: Going,
+}
+
+/// Where a fault finds a worker.
+#[derive(Clone, Debug)]
+pub(super) struct Reach {
+    /// Which member it is.
+    pub(super) member: u32,
+    /// Its way to each master.
+    pub(super) legs: Vec<Leg>,
+    pub(super) process: WorkerProcess,
 }
 
 enum Heard {
@@ -84,19 +93,17 @@ impl Team {
             evidence: self.folder.join(format!("evidence-{member}.bin")),
             prefix: self.prefix.clone(),
         };
-        let (child, stdin) = start(&job)?;
+        let mut child = start(&job)?;
         let evidence = job.evidence;
-        let mut joined = Member {
+        let stdout = child.stdout.take();
+        self.members.push(Member {
             role,
             legs,
-            child,
-            stdin: Some(stdin),
+            process: WorkerProcess::new(child, evidence.clone()),
             evidence,
             tally: None,
             going: Going::default(),
-        };
-        let stdout = joined.child.stdout.take();
-        self.members.push(joined);
+        });
         let hear = self.hear.clone();
         std::thread::spawn(move || {
             let lines = stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).lines());
@@ -150,6 +157,16 @@ impl Team {
         };
         let one = &mut self.members[member];
         match heard {
+            // Half of a line, perhaps.
+            Heard::Note(_) | Heard::Silence if one.process.struck_dead().is_some() => {
+                one.going = Going {
+                    answered: one.going.answered,
+                    ..Going::default()
+                };
+                // What it counted is in its evidence.
+                one.tally.get_or_insert_default();
+                Ok(None)
+            }
             Heard::Note(Note::Failed(message)) => Err(RunError::Worker(message)),
             Heard::Silence if one.tally.is_none() => Err(RunError::Worker("its process ended early".to_owned())),
             Heard::Silence => Ok(None),
@@ -165,15 +182,9 @@ impl Team {
     }
 
     /// Gives an order to the members that `concerns` picks.
-    pub(super) fn order(&mut self, concerns: impl Fn(&Role) -> bool, order: Order) {
-        // An order is plain data; a worker that cannot hear it is heard to have ended.
-        let Ok(line) = serde_json::to_string(&order) else {
-            return;
-        };
-        for member in self.members.iter_mut().filter(|member| concerns(&member.role)) {
-            if let Some(stdin) = &mut member.stdin {
-                let _ = writeln!(stdin, "{line}").and_then(|()| stdin.flush());
-            }
+    pub(super) fn order(&self, concerns: impl Fn(&Role) -> bool, order: Order) {
+        for member in self.members.iter().filter(|member| concerns(&member.role)) {
+            member.process.tell(order);
         }
     }
 
@@ -198,7 +209,7 @@ impl Team {
         Ok(true)
     }
 
-    /// Tells all to finish and takes what they hand in.
+    /// Tells all to finish and takes what they hand in; of one that a fault killed an empty tally.
     ///
     /// A tally that is missing would pass for one that counted nothing, so a worker that hands none in is an error.
     pub(super) fn finish(&mut self) -> Result<Vec<Tally>, RunError> {
@@ -220,6 +231,19 @@ impl Team {
         &self.members
     }
 
+    /// Where a fault finds the members that `concerns` picks.
+    pub(super) fn reach(&self, concerns: impl Fn(&Role) -> bool) -> Vec<Reach> {
+        let members = self.members.iter().enumerate();
+        let concerned = members.filter(|(_, member)| concerns(&member.role));
+        concerned
+            .map(|(number, member)| Reach {
+                member: number as u32,
+                legs: member.legs.clone(),
+                process: member.process.clone(),
+            })
+            .collect()
+    }
+
     /// The records of each member, in its order of writing.
     pub(super) fn evidence(&self) -> Result<Vec<Vec<Record>>, RunError> {
         let read = |member: &Member| {
@@ -232,15 +256,14 @@ impl Team {
 
 impl Drop for Team {
     fn drop(&mut self) {
-        for member in &mut self.members {
-            drop(member.stdin.take());
+        for member in &self.members {
+            member.process.dismiss();
         }
-        for member in &mut self.members {
+        for member in &self.members {
             let deadline = clock::now_ns() + nanos(FAREWELL);
-            while !matches!(member.child.try_wait(), Ok(Some(_))) {
+            while !member.process.has_ended() {
                 if clock::now_ns() > deadline {
-                    let _ = member.child.kill();
-                    let _ = member.child.wait();
+                    let _ = member.process.kill();
                     break;
                 }
                 std::thread::sleep(Duration::from_millis(2));
@@ -250,7 +273,7 @@ impl Drop for Team {
 }
 
 /// Starts a worker and hands it its job. It is in a process group of its own: Ctrl-C is for the coordinator.
-fn start(job: &Job) -> Result<(Child, ChildStdin), RunError> {
+fn start(job: &Job) -> Result<Child, RunError> {
     let start = || {
         let mut child = Command::new(std::env::current_exe()?)
             .arg("worker")
@@ -259,9 +282,9 @@ fn start(job: &Job) -> Result<(Child, ChildStdin), RunError> {
             .process_group(0)
             .spawn()?;
         let line = serde_json::to_string(job)?;
-        let mut stdin = child.stdin.take().ok_or(std::io::ErrorKind::BrokenPipe)?;
+        let stdin = child.stdin.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
         writeln!(stdin, "{line}")?;
-        Ok((child, stdin))
+        Ok(child)
     };
     start().map_err(system("start a worker process".to_owned()))
 }

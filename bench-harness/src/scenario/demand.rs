@@ -52,6 +52,10 @@ pub struct Workload {
     /// How long it takes a holder that was told to stop.
     #[serde(default = "zero")]
     pub reaction: Time,
+    /// Work goes in steps of this length, each with one act at its end; a holder that honours losses asks before each act whether its
+    /// lease is still valid. For the models `closed` and `open`. Default: it acts all the time, and stops when it is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<Time>,
 }
 
 /// Holders that take their lock again while they hold it, as code does that calls code with the same lock.

@@ -33,8 +33,8 @@ pub struct FaultSpec {
     /// In which phase of their renewals it meets the locks, in the model `held`.
     #[serde(default, skip_serializing_if = "Phase::is_uniform")]
     pub phase: Phase,
-    /// How long.
-    #[serde(rename = "for")]
+    /// How long; not for `kill_client9`, which happens at one moment.
+    #[serde(rename = "for", default)]
     pub length: Time,
     /// What.
     pub kind: FaultKind,
@@ -91,6 +91,13 @@ pub enum FaultKind {
     Deliver,
     /// The proxy passes everything on, only later.
     Latency,
+    /// Worker processes are stopped with SIGSTOP, holders as they are.
+    FreezeClient,
+    /// Worker processes are killed with SIGKILL, each while it holds a lock, and stay dead.
+    #[serde(rename = "kill_client9")]
+    KillClient9,
+    /// Workers drop acquires that begin meanwhile, each at a random await.
+    DropFuture,
 }
 
 /// Where a fault acts.
@@ -102,6 +109,15 @@ pub enum Place {
     OwnServer,
     /// In the proxy, so on any of the workers.
     Proxy,
+    /// In the worker processes themselves; no server notices more than that they are silent.
+    Worker,
+}
+
+impl Place {
+    /// Whether it can strike some of the workers and leave the others alone.
+    pub fn is_of_workers(self) -> bool {
+        matches!(self, Self::Proxy | Self::Worker)
+    }
 }
 
 /// Faults that people may look for, and why there are none such here.
@@ -189,7 +205,7 @@ impl FaultSpec {
 
 impl FaultKind {
     /// Every kind, in the order of the documentation.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::PauseWrite,
         Self::PauseAll,
         Self::FreezeServer,
@@ -206,6 +222,9 @@ impl FaultKind {
         Self::Hold,
         Self::Deliver,
         Self::Latency,
+        Self::FreezeClient,
+        Self::KillClient9,
+        Self::DropFuture,
     ];
 
     /// Its name in a scenario.
@@ -227,6 +246,9 @@ impl FaultKind {
             Self::Hold => "hold",
             Self::Deliver => "deliver",
             Self::Latency => "latency",
+            Self::FreezeClient => "freeze_client",
+            Self::KillClient9 => "kill_client9",
+            Self::DropFuture => "drop_future",
         }
     }
 
@@ -251,6 +273,11 @@ impl FaultKind {
             Self::Hold => "Bytes wait, then go on unless their client has left; in the proxy",
             Self::Deliver => "Bytes wait, then all go on; in the proxy",
             Self::Latency => "Bytes arrive later, by delay and up to jitter more; in the proxy",
+            Self::FreezeClient => {
+                "SIGSTOP: workers stand still, their leases run out, and they go on as if nothing had been"
+            }
+            Self::KillClient9 => "SIGKILL: workers die, each while it holds a lock, and stay dead; without for",
+            Self::DropFuture => "Acquires are cancelled, each at a random await; in the workers",
         }
     }
 
@@ -264,8 +291,11 @@ impl FaultKind {
             Self::FreezeServer | Self::Sleep | Self::Deliver => Some(Family::Delivered),
             Self::Refuse => Some(Family::Refuse),
             Self::Swallow => Some(Family::Swallow),
+            Self::FreezeClient => Some(Family::Frozen),
             Self::SlowLua
             | Self::Restart
+            | Self::KillClient9
+            | Self::DropFuture
             | Self::Readonly
             | Self::Noreplicas
             | Self::Oom
@@ -283,6 +313,7 @@ impl FaultKind {
                 Place::OwnServer
             }
             Self::Refuse | Self::Swallow | Self::Hold | Self::Deliver | Self::Latency => Place::Proxy,
+            Self::FreezeClient | Self::KillClient9 | Self::DropFuture => Place::Worker,
         }
     }
 

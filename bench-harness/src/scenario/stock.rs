@@ -44,6 +44,8 @@ const STOCK: &[Stock] = stock! {
     "reentrant-depth" on "reentrant";
     "script-flush" on "reentrant";
     "oom-convoy" on "reentrant";
+    "client-freeze" on "fenced";
+    "crash-orphan" on "reentrant";
 };
 
 #[cfg(test)]

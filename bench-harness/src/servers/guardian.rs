@@ -70,16 +70,8 @@ impl Process {
         })
     }
 
-    /// A signal is only queued when `kill` returns; where there is a /proc we see it take effect.
     pub(super) fn wait_until_stopped(&self) {
-        let start_ns = clock::now_ns();
-        let stat = format!("/proc/{}/stat", self.server.as_raw_nonzero());
-        while let Ok(stat) = fs::read_to_string(&stat) {
-            if is_stopped(&stat) || clock::since(start_ns) > STOP_LIMIT {
-                return;
-            }
-            thread::sleep(Duration::from_micros(200));
-        }
+        wait_until_stopped(self.server);
     }
 
     /// Tells the guardian to kill the server and waits until both are gone.
@@ -102,6 +94,18 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.tell(Files::Remove);
+    }
+}
+
+/// A signal is only queued when `kill` returns; where there is a /proc we see it take effect.
+pub(crate) fn wait_until_stopped(process: Pid) {
+    let start_ns = clock::now_ns();
+    let stat = format!("/proc/{}/stat", process.as_raw_nonzero());
+    while let Ok(stat) = fs::read_to_string(&stat) {
+        if is_stopped(&stat) || clock::since(start_ns) > STOP_LIMIT {
+            return;
+        }
+        thread::sleep(Duration::from_micros(200));
     }
 }
 

@@ -8,8 +8,9 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::counter::Counter;
+use super::cut_short::cut_short;
 use super::tallying::{Counts, Started};
-use super::{Acquired, Post, say, sleep_until};
+use super::{Acquired, Post, say, sleep_until, steps};
 use crate::clock;
 use crate::driver::{Access, Driver, Hold};
 use crate::evidence::Kind;
@@ -145,12 +146,17 @@ impl<D: Driver> Desk<D> {
         let owner = self.post.owner(self.owners.fetch_add(1, Ordering::Relaxed));
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let name = self.post.name(request.key);
-        let answer = self.driver.acquire(&name, request.access, wait).await;
+        let acquiring = self.driver.acquire(&name, request.access, wait);
+        let answer = match self.post.drops.load(Ordering::Relaxed) {
+            true => cut_short(acquiring, fastrand::Rng::with_seed(self.post.job.scenario.seed ^ owner)).await,
+            false => Some(acquiring.await),
+        };
         let got_ns = clock::now_ns();
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         let hold = match answer {
-            Ok(hold) => hold,
-            Err(refusal) => return self.counts().refused(started, got_ns, refusal.of_any(&name)),
+            None => return self.counts().cancelled(started),
+            Some(Ok(hold)) => hold,
+            Some(Err(refusal)) => return self.counts().refused(started, got_ns, refusal.of_any(&name)),
         };
         self.post.note_acquired(&Acquired {
             key: request.key,
@@ -177,13 +183,16 @@ impl<D: Driver> Desk<D> {
         self.held.fetch_add(1, Ordering::Relaxed);
         let inner = self.reenter(&hold, request, started).await;
         let counter = self.counter(request);
-        let told = self.work(&hold, request, owner).await;
+        let (told, last_ns) = self.work(&hold, request, (owner, got_ns)).await;
+        let mut has_raised = false;
         if let Some(counter) = counter.filter(|_| !told) {
             let raised = counter.and_then(Counter::raise);
+            has_raised = raised.is_ok();
             self.counts().raised(raised);
         }
-        let end_ns = clock::now_ns();
-        self.post.note(request.key, owner, Kind::WorkEnd, end_ns, 0);
+        let end_ns = last_ns.unwrap_or_else(clock::now_ns);
+        self.post
+            .note(request.key, owner, Kind::WorkEnd, end_ns, u64::from(has_raised));
         for inner in inner.into_iter().rev() {
             if let Err(refusal) = inner.release().await {
                 self.counts().not_reentered(started, refusal.of_any(&name));
@@ -191,7 +200,12 @@ impl<D: Driver> Desk<D> {
         }
         let released = hold.release().await.map_err(|refusal| refusal.of_any(&name));
         self.held.fetch_sub(1, Ordering::Relaxed);
-        self.counts().completed(started, got_ns..end_ns, released);
+        if told {
+            // To give back what is lost is no error; that it is lost has been counted.
+            self.counts().stopped(started, got_ns..end_ns);
+        } else {
+            self.counts().completed(started, got_ns..end_ns, released);
+        }
     }
 
     /// Takes the lock as many times more as the request says, or until that fails.
@@ -229,26 +243,37 @@ impl<D: Driver> Desk<D> {
     }
 
     /// Works for as long as the request says, or until told that the lock is lost, if the workload honours that.
-    /// Says whether it stopped early.
-    async fn work(&self, hold: &D::Hold, request: Request, owner: u64) -> bool {
+    /// Says whether it stopped early, and when it acted last if that was not just now.
+    async fn work(&self, hold: &D::Hold, request: Request, (owner, got_ns): (u64, u64)) -> (bool, Option<u64>) {
         if request.hold_ns == 0 {
-            return false;
+            return (false, None);
         }
         let workload = &self.post.job.scenario.workload;
         let work = tokio::time::sleep(Duration::from_nanos(request.hold_ns));
+        if let Some(step) = workload.step {
+            let stepped = steps::work(hold, got_ns, workload.honours_lost, step.0, work).await;
+            if stepped.told {
+                self.told(request.key, owner);
+            }
+            return (stepped.told, stepped.told.then_some(stepped.last_ns));
+        }
         tokio::pin!(work);
         tokio::select! {
-            () = &mut work => return false,
+            () = &mut work => return (false, None),
             () = hold.lost() => {}
         }
-        self.post.note(request.key, owner, Kind::Told, clock::now_ns(), 0);
-        self.counts().told_lost();
+        self.told(request.key, owner);
         if workload.honours_lost {
             sleep_until(clock::now_ns() + nanos(workload.reaction.0)).await;
         } else {
             work.await;
         }
-        workload.honours_lost
+        (workload.honours_lost, None)
+    }
+
+    fn told(&self, key: u64, owner: u64) {
+        self.post.note(key, owner, Kind::Told, clock::now_ns(), 0);
+        self.counts().told_lost();
     }
 
     async fn report_progress(self: Arc<Self>) {

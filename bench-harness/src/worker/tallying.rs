@@ -8,6 +8,7 @@ use hdrhistogram::Histogram;
 
 use super::presence::{Presence, overlap};
 use crate::driver::Refusal;
+use crate::evidence::{Kind, Record};
 use crate::job::Tally;
 use crate::measure::{FAIRNESS_WINDOW, encode, histogram, record};
 use crate::scenario::{Scenario, nanos};
@@ -127,6 +128,13 @@ impl Counts {
         }
     }
 
+    /// Work ended since its holder was told that the lock is lost: it makes no throughput.
+    pub(super) fn stopped(&mut self, started: Started, work: Range<u64>) {
+        if self.counts(started) {
+            record(&mut self.hold, work.end - work.start);
+        }
+    }
+
     /// A counter was raised, or could not be. It counts whenever that was, since the counters begin with the run.
     pub(super) fn raised(&mut self, raised: io::Result<()>) {
         match raised {
@@ -142,6 +150,12 @@ impl Counts {
     pub(super) fn dropped(&mut self, intended_ns: u64) {
         if self.window.contains(&intended_ns) {
             self.tally.dropped += 1;
+        }
+    }
+
+    pub(super) fn cancelled(&mut self, started: Started) {
+        if self.counts(started) {
+            self.tally.cancelled += 1;
         }
     }
 
@@ -182,6 +196,37 @@ impl Counts {
     fn failed(&mut self, text: String) {
         *self.tally.errors.entry(text).or_default() += 1;
     }
+}
+
+/// What a worker of a closed workload counted that was killed before it could hand it in, from its evidence. How many attempts its locks
+/// took and which of its clients had them is not in there, nor is what it waited for in vain.
+pub(crate) fn of_the_dead(scenario: &Scenario, start_ns: u64, records: &[Record]) -> Tally {
+    let mut counts = Counts::new(scenario, start_ns);
+    let mut open = BTreeMap::new();
+    for record in records {
+        let lock = (record.key, record.owner);
+        match record.kind {
+            Kind::Acquired | Kind::AcquiredToRead => {
+                let started = Started {
+                    intended_ns: record.second_clock,
+                    called_ns: record.second_clock,
+                };
+                counts.acquired(started, record.clock, 0, None);
+                open.insert(lock, (started, record.clock));
+            }
+            Kind::Told => counts.told_lost(),
+            Kind::WorkEnd => {
+                if record.second_clock > 0 {
+                    counts.raised(Ok(()));
+                }
+                if let Some((started, got_ns)) = open.remove(&lock) {
+                    counts.completed(started, got_ns..record.clock, Ok(true));
+                }
+            }
+            _ => {}
+        }
+    }
+    counts.into_tally()
 }
 
 #[cfg(test)]
@@ -288,5 +333,33 @@ mod tests {
             3,
             "of those asked for in the measured time"
         );
+    }
+
+    #[test]
+    fn what_a_dead_worker_counted_is_in_its_evidence() {
+        let scenario = Scenario::read("stock-decrement", &[]).unwrap();
+        let start = Counts::new(&scenario, 0).window.start;
+        let record = |owner, kind, clock, second_clock| Record {
+            key: 1,
+            owner,
+            fence: 0,
+            kind,
+            clock,
+            second_clock,
+        };
+        let records = [
+            record(1, Kind::Acquired, start - 5, start - 9),
+            record(1, Kind::WorkEnd, start + 1_000_000, 1),
+            record(2, Kind::Acquired, start + 2_000_000, start + 1_000),
+            record(2, Kind::Told, start + 3_000_000, 0),
+            record(2, Kind::WorkEnd, start + 4_000_000, 0),
+            record(3, Kind::Acquired, start + 9_000_000, start + 8_000_000),
+        ];
+        let tally = of_the_dead(&scenario, 0, &records);
+        assert_eq!(
+            (tally.successes, tally.completed, tally.increments, tally.lost),
+            (2, 2, 1, 1)
+        );
+        assert_eq!((tally.attempts, decode(&tally.acquire).unwrap().len()), (0, 2));
     }
 }

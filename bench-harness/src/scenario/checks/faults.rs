@@ -1,15 +1,18 @@
 //! What the faults of a scenario must be to make sense.
 
 use super::{Wrong, ensure};
-use crate::scenario::{FaultKind, Model, Place, Scenario, Scope, When};
+use crate::real::RealClient;
+use crate::scenario::{FaultKind, LockType, Model, Place, Scenario, Scope, When};
 
 /// Refuses faults that contradict themselves, one another or the workload.
 pub(super) fn check(scenario: &Scenario) -> Result<(), Wrong> {
     let held = scenario.workload.model == Model::Held;
     for (index, fault) in scenario.faults.iter().enumerate() {
         let path = |key: &str| format!("fault.{index}.{key}");
-        ensure(!fault.length.0.is_zero(), path("for"), || {
-            "a fault of no length is none".to_owned()
+        let lasts = fault.kind != FaultKind::KillClient9;
+        ensure(lasts != fault.length.0.is_zero(), path("for"), || match lasts {
+            true => "a fault of no length is none: say how long it lasts, as for = \"5s\"".to_owned(),
+            false => "who is killed stays dead: leave it out".to_owned(),
         })?;
         match fault.scope {
             Scope::All => {}
@@ -25,22 +28,24 @@ pub(super) fn check(scenario: &Scenario) -> Result<(), Wrong> {
                 .to_owned()
             })?,
         }
-        ensure(
-            fault.kind.place() == Place::Proxy || fault.scope == Scope::All,
-            path("scope"),
-            || {
-                format!(
-                    "{} strikes the whole server: use scope = \"all\", or a fault of the proxy (refuse, swallow, hold, deliver, latency)",
-                    fault.kind.name()
-                )
-            },
-        )?;
+        let of_workers = matches!(fault.kind.place(), Place::Proxy | Place::Worker);
+        ensure(of_workers || fault.scope == Scope::All, path("scope"), || {
+            format!(
+                "{} strikes the whole server: use scope = \"all\", or a fault of the proxy (refuse, swallow, hold, deliver, latency) \
+                 or of workers (freeze_client, kill_client9, drop_future)",
+                fault.kind.name()
+            )
+        })?;
         ensure(!held || fault.kind.family().is_some(), path("kind"), || {
             format!(
                 "there is no model of what {} does to renewals, so no lock could be held against it: use the model \"closed\" or \
                  \"open\"",
                 fault.kind.name()
             )
+        })?;
+        worker(scenario, index).map_err(|(key, message)| Wrong {
+            path: path(key),
+            message,
         })?;
         let is_latency = fault.kind == FaultKind::Latency;
         ensure(
@@ -94,6 +99,59 @@ pub(super) fn check(scenario: &Scenario) -> Result<(), Wrong> {
     ensure(!held || !scenario.faults.is_empty(), "fault", || {
         "the model \"held\" has a round for each fault: write at least one [[fault]]".to_owned()
     })
+}
+
+/// Whether the workers of this scenario can be struck by a fault; else the key that is wrong, and why.
+fn worker(scenario: &Scenario, index: usize) -> Result<(), (&'static str, String)> {
+    let fault = &scenario.faults[index];
+    if fault.kind.place() != Place::Worker {
+        return Ok(());
+    }
+    let name = fault.kind.name();
+    if scenario
+        .policies()
+        .iter()
+        .any(|policy| RealClient::of(policy).is_some())
+    {
+        return Err((
+            "kind",
+            format!("a real client is a process of its own, which {name} does not reach: leave it out"),
+        ));
+    }
+    if scenario.workload.model == Model::Open && fault.kind != FaultKind::DropFuture {
+        let instead = if fault.kind.family().is_some() {
+            " or \"held\""
+        } else {
+            ""
+        };
+        return Err((
+            "kind",
+            format!("{name} would strike the generator of the model \"open\" as well: use \"closed\"{instead}"),
+        ));
+    }
+    if fault.kind != FaultKind::KillClient9 {
+        return Ok(());
+    }
+    if scenario.lock.kind == LockType::Script {
+        return Err((
+            "kind",
+            "a script in place of a lock is never held, so nobody can be killed under it: leave it out".to_owned(),
+        ));
+    }
+    if !matches!(fault.scope, Scope::Share(_)) {
+        return Err((
+            "scope",
+            "somebody has to live on to find the locks of the dead: write scope = \"share:0.5\"".to_owned(),
+        ));
+    }
+    let others = scenario.faults[..index].iter().filter(|other| other.kind == fault.kind);
+    if fault.every.is_some() || others.count() > 0 {
+        return Err((
+            "kind",
+            "who is killed stays dead: write one kill_client9, without every, with the share that is to die".to_owned(),
+        ));
+    }
+    Ok(())
 }
 
 /// What a fault says of when it strikes; else the key that is wrong, and why.
@@ -196,6 +254,16 @@ mod tests {
         ] {
             assert_eq!(refusal("closed", &fault(rest)), "", "{rest}");
         }
+        for of_workers in [
+            "kind = \"freeze_client\"\nfor = \"1s\"",
+            "kind = \"kill_client9\"\nscope = \"share:0.5\"",
+            "kind = \"drop_future\"\nfor = \"1s\"",
+        ] {
+            assert_eq!(
+                refusal("closed", &format!("[[fault]]\nat = \"1s\"\n{of_workers}\n")),
+                ""
+            );
+        }
         let two = fault("name = \"first\"") + &fault("when = \"after(first)+1s\"");
         assert_eq!(refusal("closed", &two), "");
         for rest in ["scope = \"rivals\"", "phase = \"just_before\"", "phase = \"sweep(4)\""] {
@@ -228,6 +296,25 @@ mod tests {
                 "no fault above this one",
             ),
         ];
+        let more = [
+            (
+                "closed",
+                "kind = \"kill_client9\"\nscope = \"share:0.5\"\nfor = \"1s\"",
+                "leave it out",
+            ),
+            ("closed", "kind = \"kill_client9\"", "somebody has to live on"),
+            (
+                "closed",
+                "kind = \"kill_client9\"\nscope = \"share:0.5\"\nevery = \"2s\"",
+                "stays dead",
+            ),
+            ("closed", "kind = \"drop_future\"", "a fault of no length"),
+            ("held", "kind = \"drop_future\"\nfor = \"1s\"", "there is no model"),
+        ];
+        for (model, rest, message) in more {
+            let said = refusal(model, &format!("[[fault]]\nat = \"1s\"\n{rest}\n"));
+            assert!(said.contains(message), "{rest}: {said:?}");
+        }
         for (model, rest, message) in cases {
             let said = refusal(model, &fault(rest));
             assert!(said.contains(message), "{rest}: {said:?}");

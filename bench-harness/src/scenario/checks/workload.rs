@@ -90,6 +90,14 @@ pub(super) fn check(scenario: &Scenario) -> Result<(), Wrong> {
             )
         },
     )?;
+    ensure(
+        work.step.is_none_or(|step| !step.0.is_zero() && !held),
+        "workload.step",
+        || match held {
+            true => "in the model \"held\" holders act all the time: leave step out".to_owned(),
+            false => "a step of no length is none: leave it out to act all the time".to_owned(),
+        },
+    )?;
     ensure(!work.wait.0.is_zero(), "workload.wait", || {
         "a request that does not wait cannot be served under contention: write a wait above 0".to_owned()
     })
