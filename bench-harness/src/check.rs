@@ -8,12 +8,14 @@ mod fencing;
 mod hand_over;
 #[cfg(test)]
 mod planted;
+mod server;
 mod turns;
 
 use std::collections::BTreeMap;
 
 pub use fencing::{Stale, disorder, stale};
 pub use hand_over::hand_overs;
+pub use server::{Difference, Lengths, Named, Owned, Ownership, commands, difference, ownership};
 pub use turns::{Turn, turns};
 
 use crate::evidence::{Kind, Record};
@@ -319,6 +321,7 @@ mod tests {
         for text in [
             include_str!("check.rs"),
             include_str!("check/fencing.rs"),
+            include_str!("check/server.rs"),
             include_str!("check/turns.rs"),
             include_str!("evidence.rs"),
         ] {
