@@ -4,6 +4,7 @@
 //! of its work after the server's reply and the end before it sends the release: if the lock was handed over
 //! correctly, two intervals on one clock cannot intersect, however slow the network. Every overlap is real.
 
+mod exposure;
 mod fencing;
 mod hand_over;
 #[cfg(test)]
@@ -13,9 +14,10 @@ mod turns;
 
 use std::collections::BTreeMap;
 
+pub use exposure::{Gap, exposures, holds_of, orphans};
 pub use fencing::{Stale, disorder, stale};
 pub use hand_over::hand_overs;
-pub use server::{Difference, Lengths, Named, Owned, Ownership, commands, difference, ownership};
+pub use server::{Named, Owned, Ownership, commands, ownership};
 pub use turns::{Turn, turns};
 
 use crate::evidence::{Kind, Record};
@@ -320,7 +322,9 @@ mod tests {
     fn the_checker_shares_no_code_with_the_locks() {
         for text in [
             include_str!("check.rs"),
+            include_str!("check/exposure.rs"),
             include_str!("check/fencing.rs"),
+            include_str!("check/server.rs"),
             include_str!("check/server.rs"),
             include_str!("check/turns.rs"),
             include_str!("evidence.rs"),

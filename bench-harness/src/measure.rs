@@ -7,6 +7,7 @@ pub mod metrics;
 mod round;
 #[cfg(test)]
 pub(crate) mod samples;
+mod server_side;
 mod verdict;
 pub(crate) mod words;
 
@@ -21,6 +22,7 @@ pub use grid::{Cell, Grid};
 pub use latency::{Latency, Second, decode, encode, histogram, record};
 pub use machine::{Machine, Versions};
 pub use round::{FaultRun, LockRow, Overhead, Overlaps, PolicyRow, Round, Timeline, Told, Wrong};
+pub use server_side::ServerSide;
 pub use verdict::judge;
 
 /// Everything a run found out. Written as `result.json`; the report is made from it alone.

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use crate::predict::{Family, Fault, Timings};
 use crate::scenario::{
-    CommandSpec, FaultKind, FaultSpec, Guards, KeyDist, Keys, Length, LengthKind, LockSpec, LockType, Matrix, Model,
-    Redis, Scenario, ScenarioError, Scope, Time, Workload, nanos,
+    CommandSpec, Evidence, FaultKind, FaultSpec, Guards, KeyDist, Keys, Length, LengthKind, LockSpec, LockType, Matrix, Model,
+    Redis, Scenario, ScenarioError, Scope, ServerEvidence, Time, Workload, nanos,
 };
 
 /// What the experiment compares, in which faults.
@@ -34,6 +34,8 @@ pub struct Experiment {
     pub scale: f64,
     /// Orders the windows.
     pub seed: u64,
+    /// How it is known who owned which lock at the server.
+    pub server: ServerEvidence,
 }
 
 /// A kind of fault and whom it strikes.
@@ -79,6 +81,7 @@ impl Experiment {
             locks: 60,
             scale: 0.1,
             seed: 42,
+            server: ServerEvidence::Aof,
         }
     }
 
@@ -179,6 +182,7 @@ impl Experiment {
             guards: Guards::default(),
             stages: Vec::new(),
             faults,
+            evidence: Evidence { server: self.server },
             thresholds: Default::default(),
             matrix: Matrix {
                 policies: self.policies.clone(),

@@ -6,6 +6,7 @@ mod load;
 mod look_up;
 mod phase;
 mod schedule;
+mod server_side;
 mod stall;
 mod strike;
 mod target;

@@ -58,6 +58,18 @@ fn two_policies_in_two_faults_come_out_as_the_model_says() {
         }
         assert_eq!(cell.fencing.stale_rejected, cell.overlaps.count, "the token tells");
     }
+    for (index, round) in outcome.rounds.iter().enumerate() {
+        let server = round.server.as_ref().expect("the server's side is read by default");
+        // Forty locks of holders, and those that their rivals got.
+        assert!(server.holds >= 60 && server.work_without_grant == 0, "{server:?}");
+        assert!(
+            server
+                .offset_bound_us
+                .is_some_and(|bound| (0.0..500.0).contains(&bound)),
+            "{server:?}"
+        );
+        assert!(folder.path.join(format!("round-{}", index + 1)).is_dir());
+    }
     let table = String::from_utf8_lossy(&output.stdout);
     for said in [
         "refuse/holders, 15 s as 1.50 s",
@@ -105,6 +117,7 @@ fn flags_that_name_nothing_known_are_refused_with_what_there_is() {
         ("--scale 0.001", "after scale 0.001"),
         ("--kind none", "needs a lock that is renewed"),
         ("--reps 0", "1..=100"),
+        ("--server-evidence replica", "aof, none"),
     ] {
         let output = policies(&folder, flags);
         assert_eq!(output.status.code(), Some(2), "{flags}: {output:?}");

@@ -1,12 +1,10 @@
-//! The server's side: who owned each lock, from the effects that an append-only file holds, against who worked.
+//! The server's side: who owned each lock, from the effects that an append-only file holds.
 //!
-//! The file has no clock of its own. A grant's instant is its expiry less the lease; the end of a hold lies between two ticks, keys
-//! into which the server's time is written about each millisecond. So all of it is good to a millisecond, and nothing under two counts.
-//! Instants are nanoseconds; the caller brings the server's clock and that of the workers together with `offset`.
+//! The file has no clock of its own. A grant's instant is its expiry less the lease, in whole milliseconds; a release lies between two
+//! ticks, keys into which the server's time is written every other millisecond, and counts as the later one. Instants are nanoseconds;
+//! the caller brings the server's clock and that of the workers together with `offset`.
 
 use std::collections::BTreeMap;
-
-use super::Work;
 
 /// What a key of the file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,42 +47,9 @@ pub struct Ownership {
     pub ends_without_tick: u64,
 }
 
-/// How ownership and work differ.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Difference {
-    /// Work outside the holder's own ownership: how often, and in sum and at most how long.
-    pub exposed: Lengths,
-    /// Ownership while nobody worked.
-    pub orphaned: Lengths,
-    /// Grants that no worker worked under.
-    pub grants_without_work: u64,
-    /// Workers that worked under no grant.
-    pub work_without_grant: u64,
-}
-
-/// Lengths that count, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lengths {
-    /// How many.
-    pub count: u64,
-    /// Their sum.
-    pub total: u64,
-    /// The longest.
-    pub max: u64,
-}
-
-impl Lengths {
-    fn add(&mut self, length: u64) {
-        if length >= COUNTS {
-            self.count += 1;
-            self.total += length;
-            self.max = self.max.max(length);
-        }
-    }
-}
-
-/// The commands of a file, in its order; those of a transaction that was not written to its end are left out, as is a torn tail.
-pub fn commands(file: &[u8]) -> Vec<Vec<&[u8]>> {
+/// The commands of a file, in its order, and how many of its bytes could not be read: a torn tail, or all behind what is no command.
+/// Those of a transaction that was not written to its end are left out.
+pub fn commands(file: &[u8]) -> (Vec<Vec<&[u8]>>, usize) {
     let (mut rest, mut found, mut begun) = (file, Vec::new(), None);
     while let Some((command, after)) = command(rest) {
         rest = after;
@@ -96,7 +61,7 @@ pub fn commands(file: &[u8]) -> Vec<Vec<&[u8]>> {
         }
     }
     found.truncate(begun.unwrap_or(found.len()));
-    found
+    (found, rest.len())
 }
 
 /// Who owned what, by these commands. The lease must be that of every grant; `offset` is added to the server's clock.
@@ -120,6 +85,8 @@ pub fn ownership(commands: &[Vec<&[u8]>], lease: u64, offset: i64, named: impl F
     for (command, &by) in commands.iter().zip(&next_tick) {
         let [name, key, ..] = command[..] else { continue };
         match (&name.to_ascii_uppercase()[..], named(key), &command[2..]) {
+            // A read-write lock says in its hash what it is held for.
+            (b"HSET" | b"HINCRBY", Named::Lock(_), [b"mode", ..]) => {}
             (b"HSET" | b"HINCRBY", Named::Lock(key), [holder, ..]) => {
                 let lock = locks.entry(key).or_default();
                 let mine = lock.open.is_some_and(|open| found.owned[open].holder == *holder);
@@ -130,7 +97,7 @@ pub fn ownership(commands: &[Vec<&[u8]>], lease: u64, offset: i64, named: impl F
                     found.owned.push(Owned {
                         key,
                         holder: holder.to_vec(),
-                        fence: 0,
+                        fence: std::mem::take(&mut lock.unused_token),
                         from: by,
                         to: by,
                     });
@@ -189,42 +156,6 @@ pub fn ownership(commands: &[Vec<&[u8]>], lease: u64, offset: i64, named: impl F
     found
 }
 
-/// Holds each worker's work against the hold with its token; needs the tokens of a fenced lock.
-pub fn difference(owned: &[Owned], work: &[Work]) -> Difference {
-    let mut found = Difference::default();
-    let grants: BTreeMap<_, _> = owned.iter().map(|owned| ((owned.key, owned.fence), owned)).collect();
-    let mut of_key: BTreeMap<u64, Vec<&Work>> = BTreeMap::new();
-    let mut worked = BTreeMap::new();
-    for work in work {
-        of_key.entry(work.key).or_default().push(work);
-        worked.insert((work.key, work.fence), ());
-        match grants.get(&(work.key, work.fence)) {
-            Some(owned) => {
-                let early = owned.from.min(work.to).saturating_sub(work.from);
-                found
-                    .exposed
-                    .add(early.max(work.to.saturating_sub(owned.to.max(work.from))));
-            }
-            None => found.work_without_grant += 1,
-        }
-    }
-    of_key
-        .values_mut()
-        .for_each(|works| works.sort_by_key(|work| work.from));
-    for owned in owned {
-        found.grants_without_work += u64::from(!worked.contains_key(&(owned.key, owned.fence)));
-        let mut idle_from = owned.from;
-        for work in of_key.get(&owned.key).into_iter().flatten() {
-            if work.to > idle_from && work.from < owned.to {
-                found.orphaned.add(work.from.saturating_sub(idle_from));
-                idle_from = work.to;
-            }
-        }
-        found.orphaned.add(owned.to.saturating_sub(idle_from));
-    }
-    found
-}
-
 /// What is known of a lock while the file is read.
 #[derive(Default)]
 struct Lock {
@@ -233,6 +164,8 @@ struct Lock {
     /// Its first expiry was seen.
     granted: bool,
     token: u64,
+    /// The same, if it was counted before the hold it is for was there.
+    unused_token: u64,
 }
 
 impl Lock {
@@ -243,10 +176,11 @@ impl Lock {
         u64::from(by == u64::MAX)
     }
 
-    /// A grant comes with its token in one script, which may count and then set it.
-    fn number(&self, owned: &mut [Owned]) {
-        if let Some(open) = self.open {
-            owned[open].fence = self.token;
+    /// A grant comes with its token in one script, which may count it before or after, and then set it.
+    fn number(&mut self, owned: &mut [Owned]) {
+        match self.open {
+            Some(open) => owned[open].fence = self.token,
+            None => self.unused_token = self.token,
         }
     }
 }
@@ -277,9 +211,6 @@ fn line(file: &[u8]) -> Option<(&[u8], &[u8])> {
 fn number(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
-
-/// Evidence of a millisecond on both sides: what is shorter may be nothing.
-const COUNTS: u64 = 2_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -317,7 +248,7 @@ mod tests {
         }
 
         fn read(&self) -> Ownership {
-            ownership(&commands(&self.0), LEASE, 0, |key| match key {
+            ownership(&commands(&self.0).0, LEASE, 0, |key| match key {
                 b"lock" => Named::Lock(1),
                 b"token" => Named::Token(1),
                 b"tick" => Named::Tick,
@@ -334,19 +265,8 @@ mod tests {
         second.command("DEL lock").tick(1_161)
     }
 
-    fn work(fence: u64, from: u64, to: u64) -> Work {
-        Work {
-            key: 1,
-            owner: fence,
-            from,
-            to,
-            reads: false,
-            fence,
-        }
-    }
-
     #[test]
-    fn a_clean_history_gives_the_holds_and_no_difference() {
+    fn a_clean_history_gives_the_holds() {
         let read = clean().read();
         let times: Vec<_> = read
             .owned
@@ -358,38 +278,6 @@ mod tests {
             (read.owned_twice, read.tokens_that_fell, read.ends_without_tick),
             (0, 0, 0)
         );
-        let works = [work(5, 1_001 * MS, 1_050 * MS), work(6, 1_061 * MS, 1_159 * MS)];
-        assert_eq!(difference(&read.owned, &works), Difference::default());
-    }
-
-    #[test]
-    fn work_two_milliseconds_beyond_the_hold_is_exposed_and_one_is_not() {
-        let owned = clean().read().owned;
-        let exposed = |late: u64| {
-            let works = [work(5, 1_000 * MS, 1_050 * MS), work(6, 1_060 * MS, 1_160 * MS + late)];
-            difference(&owned, &works).exposed
-        };
-        assert_eq!(exposed(MS), Lengths::default());
-        let two = Lengths {
-            count: 1,
-            total: 2 * MS,
-            max: 2 * MS,
-        };
-        assert_eq!(exposed(2 * MS), two);
-    }
-
-    #[test]
-    fn a_hold_that_outlives_its_worker_is_an_orphan() {
-        let works = [work(5, 1_000 * MS, 1_050 * MS), work(6, 1_060 * MS, 1_100 * MS)];
-        let found = difference(&clean().read().owned, &works);
-        assert_eq!((found.orphaned.count, found.orphaned.max), (1, 60 * MS));
-    }
-
-    #[test]
-    fn grants_and_work_that_have_no_counterpart_are_told() {
-        let works = [work(5, 1_000 * MS, 1_050 * MS), work(7, 1_060 * MS, 1_160 * MS)];
-        let found = difference(&clean().read().owned, &works);
-        assert_eq!((found.grants_without_work, found.work_without_grant), (1, 1));
     }
 
     #[test]
@@ -416,13 +304,38 @@ mod tests {
     #[test]
     fn wherever_the_file_is_torn_what_lies_before_is_read_and_no_part_of_a_transaction() {
         let whole = clean();
-        let all = commands(&whole.0);
-        let transaction = commands(&Written::default().grant("a", 1_000, 5).0).len();
+        let (all, unread) = commands(&whole.0);
+        assert_eq!(unread, 0);
+        let transaction = commands(&Written::default().grant("a", 1_000, 5).0).0.len();
         for end in 0..whole.0.len() {
-            let read = commands(&whole.0[..end]);
-            assert!(read.len() < all.len() && all.starts_with(&read));
+            let (read, unread) = commands(&whole.0[..end]);
+            assert!(read.len() < all.len() && all.starts_with(&read) && unread < 50);
             assert!(read.is_empty() || read.len() >= transaction);
         }
-        assert_eq!(commands(b"#TS:1796086353\r\n*1\r\n$4\r\nPING\r\n"), [[b"PING"]]);
+        assert_eq!(
+            commands(b"#TS:1796086353\r\n*1\r\n$4\r\nPING\r\nREDIS0010"),
+            (vec![vec![&b"PING"[..]]], 9)
+        );
+    }
+
+    #[test]
+    fn a_token_counted_before_its_hold_is_there_is_that_hold_s() {
+        let first = clean().command("incr token").command("set token 9");
+        let owned = first
+            .command("hset lock c 1")
+            .command("PEXPIREAT lock 1270")
+            .read()
+            .owned;
+        assert_eq!((owned[1].fence, owned[2].fence), (6, 9));
+    }
+
+    #[test]
+    fn the_mode_of_a_read_write_lock_is_no_holder() {
+        let written = Written::default()
+            .command("hset lock mode write")
+            .command("hset lock a:write 1");
+        let read = written.command("PEXPIREAT lock 1100").read();
+        assert_eq!((read.owned.len(), read.owned_twice), (1, 0));
+        assert_eq!(read.owned[0].holder, b"a:write");
     }
 }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Fencing;
+use super::{Fencing, ServerSide};
 use crate::scenario::{FaultKind, Scope};
 
 /// A fault as asked for and as it came.
@@ -43,6 +43,9 @@ pub struct Round {
     /// Locks that the fault met in another phase of their renewals than was asked for.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub out_of_phase: u64,
+    /// What the server's append-only file says, if it was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerSide>,
     /// What renewing cost while nothing went wrong.
     pub overhead: Overhead,
     /// A row for each policy.
@@ -171,7 +174,7 @@ pub struct Timeline {
     pub policy: String,
     /// The key.
     pub key: u64,
-    /// Owned by the holder at the server: from the first to the end of the last lease known.
+    /// Owned by the holder at the server: by its append-only file, or else to the end of the last lease that the holder knew of.
     pub server: (f64, f64),
     /// The holder at work.
     pub holder: (f64, f64),
@@ -216,7 +219,8 @@ impl Round {
                 self.out_of_phase
             ));
         }
-        self.fault.flaw()
+        let of_server = self.server.as_ref().and_then(ServerSide::flaw);
+        of_server.or_else(|| self.fault.flaw())
     }
 
     /// Keeps of each lock only what contradicts the model; the rest has been counted.

@@ -196,8 +196,26 @@ fn round(fault: FaultRun, index: u64) -> Round {
         late_ms: 0.0,
         busy_ms: 0.0,
         out_of_phase: 0,
+        server: None,
         overhead,
         policies,
         timelines,
+    }
+}
+
+/// What a file says of a round in which all went well.
+pub(crate) fn server_side() -> ServerSide {
+    ServerSide {
+        bytes: 123_456,
+        read_ms: 1.5,
+        holds: 360,
+        offset_ns: -1_790_000_000_000_000_000,
+        offset_bound_us: Some(12.5),
+        unread_bytes: 0,
+        owned_twice: 0,
+        tokens_that_fell: 0,
+        ends_without_time: 0,
+        grants_without_work: 0,
+        work_without_grant: 0,
     }
 }

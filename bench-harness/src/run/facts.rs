@@ -10,6 +10,7 @@ use crate::measure::{Fencing, LockRow, Overlaps, PolicyRow, Timeline, Told, Turn
 use crate::predict::{Family, Prediction, Range, Timings};
 use crate::scenario::{FaultSpec, Scenario, nanos};
 
+use super::server_side::ServerFacts;
 use super::{millis_between, phase};
 
 /// All that is known of a round.
@@ -17,6 +18,8 @@ pub(super) struct RoundFacts<'a> {
     pub(super) scenario: &'a Scenario,
     pub(super) spec: &'a FaultSpec,
     pub(super) observed: Observed,
+    /// What the server's append-only file says, if it was read.
+    pub(super) server: Option<&'a ServerFacts>,
     pub(super) stall: Duration,
     /// For how long after the fault the server worked off what had waited.
     pub(super) busy: Duration,
@@ -281,10 +284,14 @@ impl RoundFacts<'_> {
             next.map_or(expiry, |next| next.min(expiry))
         };
         let span = |work: &Work| (at(work.from), at(work.to));
+        let server = match self.server.and_then(|server| server.hold(&lock.holder)) {
+            Some(hold) => (hold.from, hold.to),
+            None => (lock.holder.from, server_end),
+        };
         Timeline {
             policy: policy.to_owned(),
             key: lock.key,
-            server: (at(lock.holder.from), at(server_end)),
+            server: (at(server.0), at(server.1)),
             holder: span(&lock.holder),
             told: lock.told.map(at),
             rivals: rivals.into_iter().map(span).collect(),
@@ -413,6 +420,7 @@ mod tests {
                     from_ns: 10_000 * MS,
                     to_ns: 11_900 * MS,
                 },
+                server: None,
                 stall: Duration::ZERO,
                 busy: Duration::ZERO,
                 work: check::work_of(&evidence[0]),
@@ -468,6 +476,7 @@ mod tests {
                 from_ns: 10_000 * MS,
                 to_ns: 11_900 * MS,
             },
+            server: None,
             stall: Duration::ZERO,
             busy: Duration::ZERO,
             evidence: &evidence,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::check;
+use crate::check::{self, Work};
 use crate::clock;
 use crate::evidence::Record;
 use crate::faults::Observed;
@@ -11,11 +11,13 @@ use crate::job::{Note, Order, Role, first_key};
 use crate::measure::{Checked, Outcome, Overhead, Round};
 use crate::predict::Family;
 use crate::proxy::Leg;
-use crate::scenario::{FaultSpec, Scenario, nanos};
+use crate::scenario::{FaultSpec, Scenario, ServerEvidence, nanos};
+use crate::servers::RedisServer;
 
 use super::facts::{self, RoundFacts};
+use super::server_side::{self, ServerFacts};
 use super::team::Team;
-use super::ticker::Ticker;
+use super::ticker::{ServerClock, Ticker};
 use super::traces::Traces;
 use super::{RunError, RunOptions, StallWatch, Target, fault_run, millis, phase, soon, strike};
 
@@ -88,17 +90,29 @@ struct Measured {
     checked: Checked,
 }
 
+/// What was seen of a round besides the evidence of its workers.
+struct Seen {
+    observed: Observed,
+    stall: Duration,
+    origin_ns: u64,
+    /// How the server's clock lies to ours, if its file is evidence and if it told.
+    server: Option<Option<ServerClock>>,
+}
+
 impl RoundRun<'_> {
     fn run(&self, stalls: &StallWatch) -> Result<Measured, RunError> {
         let (scenario, options) = (self.scenario, self.options);
-        let prefix = format!("lockbench:{}:{}.{}:", self.run, self.index, self.attempt);
+        let prefix = prefix(&self.run, self.index, self.attempt);
         let count = u64::from(scenario.workload.keys.count);
         let keys = (0..scenario.policies().len())
             .map(first_key)
             .flat_map(|first| first..first + count);
         let _traces = Traces::of(self.target, keys.map(|key| format!("{prefix}{key}")))?;
-        let mut team = Team::new(self.target, &self.folder(), prefix.clone())?;
+        let mut team = Team::new(self.target, &self.folder(), prefix)?;
         self.assemble(&mut team)?;
+        if let Some((server, ticker)) = self.recording() {
+            server_side::begin(server, ticker)?;
+        }
         options.progress.begin(
             &format!(
                 "round {} of {}: {}",
@@ -145,15 +159,26 @@ impl RoundRun<'_> {
         }
         let evidence = team.evidence()?;
         drop(team);
-        Ok(self.judge(&evidence, observed, stall, origin_ns, overhead))
+        let recorded = self.recording();
+        let clock = recorded.map(|(server, ticker)| server_side::keep(server, ticker, &self.folder()));
+        let seen = Seen {
+            observed,
+            stall,
+            origin_ns,
+            server: clock.transpose()?,
+        };
+        self.judge(&evidence, seen, overhead)
+    }
+
+    /// The server whose append-only file is evidence, and what writes the time into it.
+    fn recording(&self) -> Option<(&RedisServer, &Ticker)> {
+        let server = self.target.own()?.first()?;
+        let is_recorded = self.scenario.evidence.server == ServerEvidence::Aof;
+        self.ticker.filter(|_| is_recorded).map(|ticker| (server, ticker))
     }
 
     fn folder(&self) -> PathBuf {
-        let name = match self.attempt {
-            0 => format!("round-{}", self.index + 1),
-            again => format!("round-{}-again-{again}", self.index + 1),
-        };
-        self.options.folder.join(name)
+        self.options.folder.join(round_folder(self.index, self.attempt))
     }
 
     /// Removes the evidence of a round that nobody will want to look at again: a grid has hundreds of them.
@@ -233,22 +258,23 @@ impl RoundRun<'_> {
         })
     }
 
-    fn judge(
-        &self,
-        evidence: &[Vec<Record>],
-        observed: Observed,
-        stall: Duration,
-        origin_ns: u64,
-        overhead: Overhead,
-    ) -> Measured {
+    fn judge(&self, evidence: &[Vec<Record>], seen: Seen, overhead: Overhead) -> Result<Measured, RunError> {
+        let Seen {
+            observed,
+            stall,
+            origin_ns,
+            server,
+        } = seen;
         let work: Vec<_> = evidence.iter().flat_map(|records| check::work_of(records)).collect();
         let intervals = work.len() as u64;
         let overlaps = check::overlaps(work.clone());
         let fencing = facts::fencing(&work);
+        let server = server.map(|clock| self.read_server_side(clock, &work)).transpose()?;
         let facts = RoundFacts {
             scenario: self.scenario,
             spec: self.spec,
             observed,
+            server: server.as_ref(),
             stall,
             busy: self
                 .ticker
@@ -271,11 +297,21 @@ impl RoundRun<'_> {
             late_ms: millis(facts.latest()),
             busy_ms: millis(facts.busy),
             out_of_phase: facts.out_of_phase(),
+            server: server.as_ref().map(|server| server.side.clone()),
             overhead,
             policies: facts.policies(),
             timelines: facts.timelines(if self.options.grid { 1 } else { KEYS_SHOWN }),
         };
-        Measured { round, checked }
+        Ok(Measured { round, checked })
+    }
+
+    fn read_server_side(&self, clock: Option<ServerClock>, work: &[Work]) -> Result<ServerFacts, RunError> {
+        let prefix = prefix(&self.run, self.index, self.attempt);
+        let path = server_side::file(&self.folder());
+        let offset_ns = clock.map_or(0, ServerClock::offset_ns);
+        let mut facts = ServerFacts::read(&path, self.scenario, &prefix, work, offset_ns)?;
+        facts.side.offset_bound_us = clock.map(|clock| clock.bound() as f64 / 1e3);
+        Ok(facts)
     }
 
     /// Waits for the phase of renewals in which the fault is to strike; if it never comes, the locks that are met tell.
@@ -314,6 +350,19 @@ impl RoundRun<'_> {
         ];
         parts.into_iter().map(|time| scenario.scaled(time)).sum::<Duration>() + lease / 3 + self.after()
     }
+}
+
+/// Where the evidence of a round lies, by its index and how often it was run before.
+pub(super) fn round_folder(index: usize, attempt: u32) -> String {
+    match attempt {
+        0 => format!("round-{}", index + 1),
+        again => format!("round-{}-again-{again}", index + 1),
+    }
+}
+
+/// What the names of its locks begin with.
+pub(super) fn prefix(run: &str, index: usize, attempt: u32) -> String {
+    format!("lockbench:{run}:{index}.{attempt}:")
 }
 
 fn is_holder(role: &Role) -> bool {

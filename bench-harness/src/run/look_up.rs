@@ -1,6 +1,6 @@
 //! Looks up single locks of a round in the evidence that was kept.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::check;
@@ -11,6 +11,8 @@ use crate::measure::{Outcome, Round};
 
 use super::RunError;
 use super::facts::RoundFacts;
+use super::held::{prefix, round_folder};
+use super::server_side::{self, ServerFacts};
 
 /// The round of that number, counted from one, with the timelines of these locks: a policy and the number of a lock that it held.
 pub(crate) fn look_up(
@@ -26,8 +28,15 @@ pub(crate) fn look_up(
         let count = outcome.rounds.len();
         return Err(no_such(format!("there is no round {round}: the result has {count}")));
     };
-    let evidence = evidence_of(folder, round)?;
+    let (folder, attempt) = folder_of(folder, round)?;
+    let evidence = evidence_of(&folder)?;
     let work: Vec<_> = evidence.iter().flat_map(|records| check::work_of(records)).collect();
+    let file = server_side::file(&folder);
+    let prefix = prefix(&outcome.run, round - 1, attempt);
+    let server = measured.server.as_ref().filter(|_| file.exists());
+    let server = server
+        .map(|side| ServerFacts::read(&file, &outcome.scenario, &prefix, &work, side.offset_ns))
+        .transpose()?;
     let struck_ns = measured.fault.struck_ns;
     let facts = RoundFacts {
         scenario: &outcome.scenario,
@@ -36,6 +45,7 @@ pub(crate) fn look_up(
             from_ns: struck_ns,
             to_ns: struck_ns + (measured.fault.observed_ms * 1e6) as u64,
         },
+        server: server.as_ref(),
         stall: Duration::ZERO,
         busy: Duration::ZERO,
         evidence: &evidence,
@@ -56,18 +66,23 @@ pub(crate) fn look_up(
     })
 }
 
-/// What the workers of a round wrote down, in the order of the workers. A repeated round counts as it was measured last.
-fn evidence_of(folder: &Path, round: usize) -> Result<Vec<Vec<evidence::Record>>, RunError> {
-    let again = (1..=9).rev().map(|again| format!("round-{round}-again-{again}"));
-    let mut folders = again.chain([format!("round-{round}")]).map(|name| folder.join(name));
-    let of_worker = |folder: &Path, number: usize| folder.join(format!("evidence-{number}.bin"));
-    let Some(folder) = folders.find(|folder| of_worker(folder, 0).exists()) else {
-        return Err(RunError::NoSuchLock(format!(
+/// Where the evidence of a round lies, and how often the round was run before. A repeated round counts as it was measured last.
+fn folder_of(folder: &Path, round: usize) -> Result<(PathBuf, u32), RunError> {
+    let attempts = (0..=9)
+        .rev()
+        .map(|attempt| (folder.join(round_folder(round - 1, attempt)), attempt));
+    let kept = |(folder, _): &(PathBuf, u32)| of_worker(folder, 0).exists();
+    attempts.into_iter().find(kept).ok_or_else(|| {
+        RunError::NoSuchLock(format!(
             "the evidence of round {round} was not kept: run it again with --keep-evidence"
-        )));
-    };
+        ))
+    })
+}
+
+/// What the workers of a round wrote down, in the order of the workers.
+fn evidence_of(folder: &Path) -> Result<Vec<Vec<evidence::Record>>, RunError> {
     let files = (0..)
-        .map(|number| of_worker(&folder, number))
+        .map(|number| of_worker(folder, number))
         .take_while(|path| path.exists());
     files
         .map(|path| {
@@ -77,4 +92,8 @@ fn evidence_of(folder: &Path, round: usize) -> Result<Vec<Vec<evidence::Record>>
             })
         })
         .collect()
+}
+
+fn of_worker(folder: &Path, number: usize) -> PathBuf {
+    folder.join(format!("evidence-{number}.bin"))
 }
