@@ -9,6 +9,8 @@ mod fencing;
 mod hand_over;
 #[cfg(test)]
 mod planted;
+#[cfg(test)]
+mod planted_files;
 mod server;
 mod turns;
 
@@ -324,7 +326,7 @@ mod tests {
             include_str!("check.rs"),
             include_str!("check/exposure.rs"),
             include_str!("check/fencing.rs"),
-            include_str!("check/server.rs"),
+            include_str!("check/hand_over.rs"),
             include_str!("check/server.rs"),
             include_str!("check/turns.rs"),
             include_str!("evidence.rs"),

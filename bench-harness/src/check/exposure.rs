@@ -28,7 +28,7 @@ pub fn holds_of(owned: &[Owned], work: &[Work]) -> Vec<Option<usize>> {
     let find = |work: &Work| {
         let grants = of_key.get(&work.key)?.iter().rev().copied();
         let is_it = |place: &usize| match work.fence {
-            0 => owned[*place].from <= work.from.saturating_add(COUNTS),
+            0 => owned[*place].from <= work.from.saturating_add(LEAST),
             fence => owned[*place].fence == fence,
         };
         grants.into_iter().find(is_it)
@@ -72,7 +72,7 @@ pub fn orphans(owned: &[Owned], work: &[Work], holds: &[Option<usize>], until: u
         .for_each(|works| works.sort_by_key(|work| work.from));
     let mut found = Vec::new();
     for (place, hold) in owned.iter().enumerate() {
-        let to = hold.to.min(until);
+        let to = hold.surely_to.min(until);
         let mut idle_from = begun.get(&place).copied().unwrap_or(hold.from);
         let mut idle = Vec::new();
         for work in of_key.get(&hold.key).into_iter().flatten() {
@@ -92,12 +92,13 @@ pub fn orphans(owned: &[Owned], work: &[Work], holds: &[Option<usize>], until: u
     found
 }
 
-/// The server's side is good to a millisecond: what is shorter than two may be nothing.
+/// What is shorter may be nothing: the two clocks are not known any better.
 fn counts((from, to): &(u64, u64)) -> bool {
-    to.saturating_sub(*from) >= COUNTS
+    to.saturating_sub(*from) >= LEAST
 }
 
-const COUNTS: u64 = 2_000_000;
+/// A millisecond.
+const LEAST: u64 = 1_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -112,6 +113,7 @@ mod tests {
             fence,
             from: from * MS,
             to: to * MS,
+            surely_to: to * MS,
         }
     }
 
@@ -140,7 +142,7 @@ mod tests {
     fn a_clean_history_has_neither_exposure_nor_orphan() {
         let owned = [hold(5, 1_000, 1_050), hold(6, 1_060, 1_160)];
         for tokens in [true, false] {
-            let mut works = [work(5, 1_040, 1_050), work(6, 1_061, 1_159)];
+            let mut works = [work(5, 1_040, 1_050), work(6, 1_061, 1_160)];
             if !tokens {
                 works.iter_mut().for_each(|work| work.fence = 0);
             }
@@ -149,18 +151,18 @@ mod tests {
     }
 
     #[test]
-    fn work_two_milliseconds_beyond_its_hold_is_exposed_and_one_is_not_with_a_token_or_without() {
+    fn work_a_millisecond_beyond_its_hold_is_exposed_and_less_is_not_with_a_token_or_without() {
         let owned = [hold(5, 1_000, 1_050), hold(6, 1_060, 1_160)];
         for fence in [5, 0] {
-            let exposed = |from, to| {
-                let mut work = work(5, from, to);
-                work.fence = fence;
+            let exposed = |from, to_us: u64| {
+                let mut work = work(5, from, 0);
+                (work.fence, work.to) = (fence, to_us * 1_000);
                 gaps(&owned, &[work])[0].clone()
             };
-            assert_eq!(exposed(1_000, 1_051), []);
-            assert_eq!(exposed(1_000, 1_052), [(Some(105), 2)]);
+            assert_eq!(exposed(1_000, 1_050_999), []);
+            assert_eq!(exposed(1_000, 1_051_000), [(Some(105), 1)]);
             // Into the next one's hold.
-            assert_eq!(exposed(1_000, 1_090), [(Some(105), 40)]);
+            assert_eq!(exposed(1_000, 1_090_000), [(Some(105), 40)]);
         }
         assert_eq!(
             gaps(&owned, &[work(6, 1_050, 1_160)])[0],

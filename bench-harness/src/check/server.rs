@@ -1,8 +1,10 @@
 //! The server's side: who owned each lock, from the effects that an append-only file holds.
 //!
-//! The file has no clock of its own. A grant's instant is its expiry less the lease, in whole milliseconds; a release lies between two
-//! ticks, keys into which the server's time is written every other millisecond, and counts as the later one. Instants are nanoseconds;
-//! the caller brings the server's clock and that of the workers together with `offset`.
+//! The file has no clock of its own. A grant's instant is its expiry less the lease, in whole milliseconds; a key is there until the
+//! millisecond of its expiry is over; a release lies between two ticks, keys into which the server's time is written every other
+//! millisecond. So of an end the earliest and the latest instant are known: what lies after the latest was not owned for certain, what
+//! lies before the earliest was. Instants are nanoseconds; the caller brings the server's clock and that of the workers together with
+//! `offset`.
 
 use std::collections::BTreeMap;
 
@@ -28,10 +30,12 @@ pub struct Owned {
     pub holder: Vec<u8>,
     /// The fencing token, 0 if there was none.
     pub fence: u64,
-    /// When it was granted.
+    /// When it was granted. The earliest instant that the file allows.
     pub from: u64,
     /// When it ended: released, or expired. The latest instant that the file allows.
     pub to: u64,
+    /// The earliest.
+    pub surely_to: u64,
 }
 
 /// What a file says.
@@ -81,10 +85,14 @@ pub fn ownership(commands: &[Vec<&[u8]>], lease: u64, offset: i64, named: impl F
     next_tick.reverse();
 
     let mut found = Ownership::default();
+    let mut last_tick = 0;
     let mut locks: BTreeMap<u64, Lock> = BTreeMap::new();
     for (command, &by) in commands.iter().zip(&next_tick) {
         let [name, key, ..] = command[..] else { continue };
         match (&name.to_ascii_uppercase()[..], named(key), &command[2..]) {
+            (b"SET", Named::Tick, [value, ..]) => {
+                last_tick = number(value).map_or(last_tick, |micros| clock(micros * 1_000))
+            }
             // A read-write lock says in its hash what it is held for.
             (b"HSET" | b"HINCRBY", Named::Lock(_), [b"mode", ..]) => {}
             (b"HSET" | b"HINCRBY", Named::Lock(key), [holder, ..]) => {
@@ -100,6 +108,7 @@ pub fn ownership(commands: &[Vec<&[u8]>], lease: u64, offset: i64, named: impl F
                         fence: std::mem::take(&mut lock.unused_token),
                         from: by,
                         to: by,
+                        surely_to: by,
                     });
                 }
             }
@@ -107,9 +116,10 @@ pub fn ownership(commands: &[Vec<&[u8]>], lease: u64, offset: i64, named: impl F
                 let lock = locks.entry(key).or_default();
                 if let (Some(open), Some(millis)) = (lock.open, number(expires)) {
                     let owned = &mut found.owned[open];
-                    owned.to = clock(millis * 1_000_000);
+                    let expires = clock(millis * MS);
+                    (owned.to, owned.surely_to) = (expires.saturating_add(MS), expires);
                     if !lock.granted {
-                        owned.from = owned.to.saturating_sub(lease);
+                        owned.from = expires.saturating_sub(lease);
                         lock.granted = true;
                     }
                 }
@@ -120,13 +130,14 @@ pub fn ownership(commands: &[Vec<&[u8]>], lease: u64, offset: i64, named: impl F
                     .open
                     .is_some_and(|open| holders.contains(&&found.owned[open].holder[..]))
                 {
-                    found.ends_without_tick += lock.end(&mut found.owned, by);
+                    found.ends_without_tick += lock.end(&mut found.owned, last_tick, by);
                 }
             }
             (b"DEL" | b"UNLINK", _, _) => {
                 for key in &command[1..] {
                     if let Named::Lock(key) = named(key) {
-                        found.ends_without_tick += locks.entry(key).or_default().end(&mut found.owned, by);
+                        let lock = locks.entry(key).or_default();
+                        found.ends_without_tick += lock.end(&mut found.owned, last_tick, by);
                     }
                 }
             }
@@ -148,13 +159,16 @@ pub fn ownership(commands: &[Vec<&[u8]>], lease: u64, offset: i64, named: impl F
         let Owned { key, from, fence, .. } = found.owned[index];
         if let Some((before, token)) = newest.insert(key, (index, fence)) {
             // A hold that ended between the same two ticks as the next began ended before it.
-            let to = &mut found.owned[before].to;
-            *to = (*to).min(from);
+            let before = &mut found.owned[before];
+            before.to = before.to.min(from.saturating_add(MS));
+            before.surely_to = before.surely_to.min(from);
             found.tokens_that_fell += u64::from(fence > 0 && fence <= token);
         }
     }
     found
 }
+
+const MS: u64 = 1_000_000;
 
 /// What is known of a lock while the file is read.
 #[derive(Default)]
@@ -169,10 +183,12 @@ struct Lock {
 }
 
 impl Lock {
-    /// The hold is gone: it had expired, or was released before the next tick. How many ended with no tick to come.
-    fn end(&mut self, owned: &mut [Owned], by: u64) -> u64 {
+    /// The hold is gone: it had expired, or was released between two ticks. How many ended with no tick to come.
+    fn end(&mut self, owned: &mut [Owned], after: u64, by: u64) -> u64 {
         let Some(open) = self.open.take() else { return 0 };
-        owned[open].to = owned[open].to.min(by);
+        let owned = &mut owned[open];
+        owned.to = owned.to.min(by);
+        owned.surely_to = owned.surely_to.min(after).max(owned.from);
         u64::from(by == u64::MAX)
     }
 
@@ -216,7 +232,6 @@ fn number(text: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    const MS: u64 = 1_000_000;
     const LEASE: u64 = 100 * MS;
 
     /// A file as a server would write it.
@@ -257,7 +272,7 @@ mod tests {
         }
     }
 
-    /// Held from 1,000 to 1,050 and released, then from 1,060 until it expires at 1,160.
+    /// Held from 1,000 to 1,050 and released, then from 1,060 until it expires with the millisecond 1,160.
     fn clean() -> Written {
         let first = Written::default().grant("a", 1_000, 5).tick(1_049);
         let released = first.command("DEL lock").tick(1_050).tick(1_059);
@@ -271,9 +286,9 @@ mod tests {
         let times: Vec<_> = read
             .owned
             .iter()
-            .map(|owned| (owned.fence, owned.from, owned.to))
+            .map(|owned| (owned.fence, owned.from / MS, owned.surely_to / MS, owned.to / MS))
             .collect();
-        assert_eq!(times, [(5, 1_000 * MS, 1_050 * MS), (6, 1_060 * MS, 1_160 * MS)]);
+        assert_eq!(times, [(5, 1_000, 1_049, 1_050), (6, 1_060, 1_160, 1_161)]);
         assert_eq!(
             (read.owned_twice, read.tokens_that_fell, read.ends_without_tick),
             (0, 0, 0)
@@ -291,14 +306,14 @@ mod tests {
     #[test]
     fn an_end_with_no_tick_to_come_is_told() {
         let read = clean().grant("c", 1_170, 7).tick(1_171).command("DEL lock").read();
-        assert_eq!((read.ends_without_tick, read.owned[2].to), (1, 1_270 * MS));
+        assert_eq!((read.ends_without_tick, read.owned[2].to), (1, 1_271 * MS));
     }
 
     #[test]
     fn a_renewal_moves_the_end_and_not_the_grant() {
         let renewed = Written::default().grant("a", 1_000, 5).command("PEXPIREAT lock 1130");
-        let owned = renewed.tick(1_131).command("DEL lock").tick(1_132).read().owned;
-        assert_eq!((owned[0].from, owned[0].to), (1_000 * MS, 1_130 * MS));
+        let owned = renewed.tick(1_131).command("DEL lock").tick(1_133).read().owned;
+        assert_eq!((owned[0].from, owned[0].to), (1_000 * MS, 1_131 * MS));
     }
 
     #[test]
