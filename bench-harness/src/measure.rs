@@ -21,7 +21,7 @@ use crate::scenario::Scenario;
 pub use grid::{Cell, Grid};
 pub use latency::{Latency, Second, decode, encode, histogram, record};
 pub use machine::{Machine, Versions};
-pub use round::{FaultRun, LockRow, Overhead, Overlaps, PolicyRow, Round, Timeline, Told, Wrong};
+pub use round::{FaultRun, Lengths, LockRow, Overhead, Overlaps, PolicyRow, Round, Timeline, Told, Wrong};
 pub use server_side::ServerSide;
 pub use verdict::judge;
 

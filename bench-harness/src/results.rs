@@ -299,7 +299,13 @@ mod tests {
     #[test]
     fn clearing_a_folder_leaves_what_is_not_ours() {
         let folder = tempfile::tempdir().unwrap();
-        for name in [RESULT, "evidence-0.bin", "evidence-server.aof", "counter-7", "notes.txt"] {
+        for name in [
+            RESULT,
+            "evidence-0.bin",
+            "evidence-server.aof",
+            "counter-7",
+            "notes.txt",
+        ] {
             std::fs::write(folder.path().join(name), "x").unwrap();
         }
         clear(folder.path()).unwrap();

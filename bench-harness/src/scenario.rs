@@ -94,7 +94,7 @@ pub struct Scenario {
     #[serde(default, rename = "fault", skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<FaultSpec>,
     /// What is recorded besides what workers write down.
-    #[serde(default, skip_serializing_if = "Evidence::is_none")]
+    #[serde(default, skip_serializing_if = "Evidence::is_default")]
     pub evidence: Evidence,
     /// Metric to limit; `metric@policy` asks for one policy of the matrix.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -56,6 +56,12 @@ fn two_policies_in_two_faults_come_out_as_the_model_says() {
             "naive-cancel" => assert!(cell.lost == 20 && cell.overlaps.count == 20, "{cell:?}"),
             _ => assert!(cell.lost == 0 && cell.overlaps.count == 0, "{cell:?}"),
         }
+        // By the server: nobody told these holders that their leases had run out, and they worked on until the end.
+        let exposure = cell.exposure.expect("the server's side is read by default");
+        match cell.policy.as_str() {
+            "naive-cancel" => assert!(exposure.count == 20 && exposure.max_ms > 300.0, "{cell:?}"),
+            _ => assert_eq!(exposure.count, 0, "{cell:?}"),
+        }
         assert_eq!(cell.fencing.stale_rejected, cell.overlaps.count, "the token tells");
     }
     for (index, round) in outcome.rounds.iter().enumerate() {
@@ -70,6 +76,16 @@ fn two_policies_in_two_faults_come_out_as_the_model_says() {
         );
         assert!(folder.path.join(format!("round-{}", index + 1)).is_dir());
     }
+    let exposure = |policy: &str| outcome.metrics[&format!("exposure.max@{policy}")];
+    assert_eq!(exposure("deadline"), Some(0.0));
+    for broken in ["server.owned_twice", "server.tokens_that_fell"] {
+        assert_eq!(outcome.metrics[broken], Some(0.0), "{broken}");
+    }
+    let demanded = outcome
+        .thresholds
+        .iter()
+        .find(|threshold| threshold.metric == "exposure.max@deadline");
+    assert!(demanded.is_some_and(|threshold| threshold.limit == "== 0ms" && threshold.holds));
     let table = String::from_utf8_lossy(&output.stdout);
     for said in [
         "refuse/holders, 15 s as 1.50 s",

@@ -48,7 +48,7 @@ pub(super) struct PoliciesArguments {
     /// Orders the windows.
     #[arg(long, default_value_t = 42, env = "LOCKBENCH_SEED")]
     seed: u64,
-    /// How it is known who owned which lock at the server [default: aof].
+    /// How it is known who owned which lock at the server [default: auto].
     #[arg(long, value_enum, value_name = "WHERE", env = "LOCKBENCH_SERVER_EVIDENCE")]
     server_evidence: Option<ServerEvidence>,
     /// Plain lines instead of bars, also on a terminal.

@@ -16,7 +16,7 @@ pub struct Metric {
 }
 
 /// Every metric.
-pub const METRICS: [Metric; 34] = [
+pub const METRICS: [Metric; 41] = [
     metric(
         "acquire.p50",
         Unit::Millis,
@@ -150,6 +150,38 @@ pub const METRICS: [Metric; 34] = [
         Unit::Millis,
         HELD,
         "latest notice of a loss, relative to the lease's end at the server",
+    ),
+    metric(
+        "exposure.count",
+        Unit::Count,
+        HELD,
+        "times somebody worked under a lock that the server did not let it own, by its append-only file",
+    ),
+    metric("exposure.max", Unit::Millis, HELD, "the longest of them"),
+    metric(
+        "orphan.count",
+        Unit::Count,
+        HELD,
+        "times a lock stayed owned at the server when its holder had stopped, by its append-only file",
+    ),
+    metric("orphan.max", Unit::Millis, HELD, "the longest of them"),
+    metric(
+        "server.owned_twice",
+        Unit::Count,
+        HELD,
+        "grants of a lock that was not free, by the server's append-only file",
+    ),
+    metric(
+        "server.tokens_that_fell",
+        Unit::Count,
+        HELD,
+        "grants whose fencing token is not above the one before, by the same file",
+    ),
+    metric(
+        "server.grants_without_work",
+        Unit::Count,
+        HELD,
+        "grants under which nobody worked, by the same file: their answers were lost",
     ),
     metric(
         "prediction.mismatches",

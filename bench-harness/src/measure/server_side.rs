@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 /// What the server's append-only file says of a round.
 ///
-/// A grant and an expiry are known to the millisecond, a release is as late as the tick behind it, every other millisecond: so what is
-/// shorter than two counts for nothing.
+/// A grant and an expiry are known to the millisecond, a release lies between two ticks, some two milliseconds apart. Each counts in
+/// favour of what is examined, and what is shorter than a millisecond then counts for nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ServerSide {
     /// Bytes that were read.
@@ -21,9 +21,9 @@ pub struct ServerSide {
     pub offset_bound_us: Option<f64>,
     /// Bytes that are no commands.
     pub unread_bytes: u64,
-    /// Grants to one while another still held the lock.
+    /// Grants to one while another still held the lock: the lock is broken.
     pub owned_twice: u64,
-    /// Grants whose fencing token is not above the one before.
+    /// Grants whose fencing token is not above the one before: the tokens are broken.
     pub tokens_that_fell: u64,
     /// Holds that were ended when nothing told the time any more.
     pub ends_without_time: u64,
@@ -52,13 +52,11 @@ impl ServerSide {
             }
             Some(_) => {}
         }
-        let contradictions = [
+        let unknown = [
             (self.unread_bytes, "bytes that are no commands"),
-            (self.owned_twice, "grants of a lock that was not free"),
-            (self.tokens_that_fell, "tokens that did not grow"),
             (self.ends_without_time, "holds of which nobody knows when they ended"),
         ];
-        let (count, what) = contradictions.into_iter().find(|(count, _)| *count > 0)?;
+        let (count, what) = unknown.into_iter().find(|(count, _)| *count > 0)?;
         Some(format!("the server's append-only file has {count} {what}: {again}"))
     }
 }
@@ -72,7 +70,7 @@ mod tests {
     use crate::measure::samples::server_side;
 
     #[test]
-    fn a_clock_that_was_set_and_a_file_that_contradicts_itself_are_flaws() {
+    fn a_clock_that_was_set_and_a_file_that_is_not_whole_are_flaws_but_not_what_a_whole_one_shows() {
         assert_eq!(server_side().flaw(), None);
         let flaw = |change: fn(&mut ServerSide)| {
             let mut side = server_side();
@@ -82,9 +80,9 @@ mod tests {
         assert!(flaw(|side| side.offset_bound_us = Some(-5_000.0)).contains("at least 10.0 ms"));
         assert!(flaw(|side| side.offset_bound_us = Some(900.0)).contains("only to 900 µs"));
         assert!(flaw(|side| side.offset_bound_us = None).contains("not heard of"));
-        assert!(flaw(|side| side.owned_twice = 1).contains("1 grants of a lock"));
         assert!(flaw(|side| side.unread_bytes = 7).contains("7 bytes"));
-        assert!(flaw(|side| side.tokens_that_fell = 1).contains("did not grow"));
         assert!(flaw(|side| side.ends_without_time = 1).contains("when they ended"));
+        // A broken lock is no reason to look away.
+        assert_eq!(flaw(|side| (side.owned_twice, side.tokens_that_fell) = (1, 1)), "");
     }
 }

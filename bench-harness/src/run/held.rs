@@ -11,11 +11,11 @@ use crate::job::{Note, Order, Role, first_key};
 use crate::measure::{Checked, Outcome, Overhead, Round};
 use crate::predict::Family;
 use crate::proxy::Leg;
-use crate::scenario::{FaultSpec, Scenario, ServerEvidence, nanos};
+use crate::scenario::{FaultSpec, Scenario, nanos};
 use crate::servers::RedisServer;
 
 use super::facts::{self, RoundFacts};
-use super::server_side::{self, ServerFacts};
+use super::server_side::{self, Kept, ServerFacts};
 use super::team::Team;
 use super::ticker::{ServerClock, Ticker};
 use super::traces::Traces;
@@ -95,6 +95,8 @@ struct Seen {
     observed: Observed,
     stall: Duration,
     origin_ns: u64,
+    /// When all were told to give their locks back.
+    finish_ns: u64,
     /// How the server's clock lies to ours, if its file is evidence and if it told.
     server: Option<Option<ServerClock>>,
 }
@@ -153,6 +155,7 @@ impl RoundRun<'_> {
         let observed = strike(scenario, self.spec, self.target, legs, options)?;
         self.wait(origin_ns, self.after(), "the fault is over; leases run out");
         let stall = stalls.take();
+        let finish_ns = clock::now_ns();
         team.finish()?;
         if options.interrupt.is_set() {
             return Err(RunError::Interrupted);
@@ -165,6 +168,7 @@ impl RoundRun<'_> {
             observed,
             stall,
             origin_ns,
+            finish_ns,
             server: clock.transpose()?,
         };
         self.judge(&evidence, seen, overhead)
@@ -173,8 +177,8 @@ impl RoundRun<'_> {
     /// The server whose append-only file is evidence, and what writes the time into it.
     fn recording(&self) -> Option<(&RedisServer, &Ticker)> {
         let server = self.target.own()?.first()?;
-        let is_recorded = self.scenario.evidence.server == ServerEvidence::Aof;
-        self.ticker.filter(|_| is_recorded).map(|ticker| (server, ticker))
+        let is_recorded = |_: &&Ticker| self.scenario.reads_append_only();
+        self.ticker.filter(is_recorded).map(|ticker| (server, ticker))
     }
 
     fn folder(&self) -> PathBuf {
@@ -263,13 +267,16 @@ impl RoundRun<'_> {
             observed,
             stall,
             origin_ns,
+            finish_ns,
             server,
         } = seen;
         let work: Vec<_> = evidence.iter().flat_map(|records| check::work_of(records)).collect();
         let intervals = work.len() as u64;
         let overlaps = check::overlaps(work.clone());
         let fencing = facts::fencing(&work);
-        let server = server.map(|clock| self.read_server_side(clock, &work)).transpose()?;
+        let server = server
+            .map(|clock| self.read_server_side(clock, finish_ns, &work))
+            .transpose()?;
         let facts = RoundFacts {
             scenario: self.scenario,
             spec: self.spec,
@@ -305,11 +312,20 @@ impl RoundRun<'_> {
         Ok(Measured { round, checked })
     }
 
-    fn read_server_side(&self, clock: Option<ServerClock>, work: &[Work]) -> Result<ServerFacts, RunError> {
+    fn read_server_side(
+        &self,
+        clock: Option<ServerClock>,
+        finish_ns: u64,
+        work: &[Work],
+    ) -> Result<ServerFacts, RunError> {
         let prefix = prefix(&self.run, self.index, self.attempt);
-        let path = server_side::file(&self.folder());
-        let offset_ns = clock.map_or(0, ServerClock::offset_ns);
-        let mut facts = ServerFacts::read(&path, self.scenario, &prefix, work, offset_ns)?;
+        let kept = Kept {
+            path: &server_side::file(&self.folder()),
+            prefix: &prefix,
+            offset_ns: clock.map_or(0, ServerClock::offset_ns),
+            finish_ns,
+        };
+        let mut facts = ServerFacts::read(&kept, self.scenario, work)?;
         facts.side.offset_bound_us = clock.map(|clock| clock.bound() as f64 / 1e3);
         Ok(facts)
     }

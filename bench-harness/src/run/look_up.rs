@@ -12,7 +12,7 @@ use crate::measure::{Outcome, Round};
 use super::RunError;
 use super::facts::RoundFacts;
 use super::held::{prefix, round_folder};
-use super::server_side::{self, ServerFacts};
+use super::server_side::{self, Kept, ServerFacts};
 
 /// The round of that number, counted from one, with the timelines of these locks: a policy and the number of a lock that it held.
 pub(crate) fn look_up(
@@ -34,9 +34,17 @@ pub(crate) fn look_up(
     let file = server_side::file(&folder);
     let prefix = prefix(&outcome.run, round - 1, attempt);
     let server = measured.server.as_ref().filter(|_| file.exists());
-    let server = server
-        .map(|side| ServerFacts::read(&file, &outcome.scenario, &prefix, &work, side.offset_ns))
-        .transpose()?;
+    let server = server.map(|side| {
+        let kept = Kept {
+            path: &file,
+            prefix: &prefix,
+            offset_ns: side.offset_ns,
+            // Nobody counts orphans here.
+            finish_ns: u64::MAX,
+        };
+        ServerFacts::read(&kept, &outcome.scenario, &work)
+    });
+    let server = server.transpose()?;
     let struck_ns = measured.fault.struck_ns;
     let facts = RoundFacts {
         scenario: &outcome.scenario,

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::check::{self, Named, Owned, Work};
+use crate::check::{self, Gap, Named, Owned, Work};
 use crate::clock;
-use crate::measure::ServerSide;
+use crate::job::policy_of;
+use crate::measure::{Lengths, ServerSide};
 use crate::scenario::{Scenario, nanos};
 use crate::servers::RedisServer;
 
 use super::ticker::{ServerClock, Ticker};
-use super::{RunError, millis};
+use super::{RunError, millis, millis_between};
 
 /// Who owned which lock, beside who worked.
 pub(super) struct ServerFacts {
@@ -18,6 +19,19 @@ pub(super) struct ServerFacts {
     owned: Vec<Owned>,
     /// The hold under which an owner worked.
     holds: BTreeMap<(u64, u64), usize>,
+    exposures: Vec<Gap>,
+    orphans: Vec<Gap>,
+}
+
+/// Which file, and what its numbers mean.
+pub(super) struct Kept<'a> {
+    pub(super) path: &'a Path,
+    /// What names of locks begin with.
+    pub(super) prefix: &'a str,
+    /// To be added to the server's time.
+    pub(super) offset_ns: i64,
+    /// When all were told to give their locks back.
+    pub(super) finish_ns: u64,
 }
 
 /// Empties the file, so that it will hold one round.
@@ -40,14 +54,14 @@ pub(super) fn file(folder: &Path) -> PathBuf {
 }
 
 impl ServerFacts {
-    /// Reads the file of a round. `offset_ns` is added to the server's time; names of locks begin with `prefix`.
-    pub(super) fn read(
-        path: &Path,
-        scenario: &Scenario,
-        prefix: &str,
-        work: &[Work],
-        offset_ns: i64,
-    ) -> Result<Self, RunError> {
+    /// Reads the file of a round, in which this work was done.
+    pub(super) fn read(kept: &Kept<'_>, scenario: &Scenario, work: &[Work]) -> Result<Self, RunError> {
+        let Kept {
+            path,
+            prefix,
+            offset_ns,
+            finish_ns,
+        } = *kept;
         let begin_ns = clock::now_ns();
         let bytes = std::fs::read(path).map_err(system("read the append-only file"))?;
         let (commands, unread) = check::commands(&bytes);
@@ -77,6 +91,8 @@ impl ServerFacts {
         };
         Ok(Self {
             side,
+            exposures: check::exposures(&read.owned, work, &of_work),
+            orphans: check::orphans(&read.owned, work, &of_work, finish_ns),
             owned: read.owned,
             holds,
         })
@@ -87,6 +103,31 @@ impl ServerFacts {
         let place = self.holds.get(&(work.key, work.owner))?;
         self.owned.get(*place)
     }
+
+    /// Every hold of a lock.
+    pub(super) fn holds_of(&self, key: u64) -> impl Iterator<Item = &Owned> {
+        self.owned.iter().filter(move |hold| hold.key == key)
+    }
+
+    /// Work under a lock that the server did not cover.
+    pub(super) fn exposures_of(&self, key: u64) -> impl Iterator<Item = &Gap> {
+        self.exposures.iter().filter(move |gap| gap.key == key)
+    }
+
+    /// Work that the server did not cover, under the locks of the policy at that index.
+    pub(super) fn exposure(&self, index: usize) -> Lengths {
+        lengths(&self.exposures, index)
+    }
+
+    /// The locks of that policy, owned with nobody at work.
+    pub(super) fn orphan(&self, index: usize) -> Lengths {
+        lengths(&self.orphans, index)
+    }
+}
+
+fn lengths(gaps: &[Gap], index: usize) -> Lengths {
+    let of_policy = gaps.iter().filter(|gap| policy_of(gap.key) == index);
+    Lengths::of(of_policy.map(|gap| millis_between(gap.from, gap.to)))
 }
 
 /// What a key of a round is. Names that a lock is made of are those of Redisson.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::driver;
 use crate::proxy::Upstream;
-use crate::scenario::{Scenario, ServerEvidence};
+use crate::scenario::Scenario;
 use crate::servers::{RedisServer, ServerOptions};
 
 use super::RunError;
@@ -35,7 +35,7 @@ impl Target {
         let Some(url) = &scenario.redis.url else {
             let lines = scenario.redis.config.iter();
             let mut config: Vec<_> = lines.map(|(name, value)| format!("{name} {value}")).collect();
-            let append_only = scenario.evidence.server == ServerEvidence::Aof;
+            let append_only = scenario.reads_append_only();
             if append_only {
                 // A rewrite would take away what happened; and nobody reads it after a loss of power.
                 config.push("auto-aof-rewrite-percentage 0".to_owned());

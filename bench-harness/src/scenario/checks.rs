@@ -9,9 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::evidence::SET_BY_AOF;
 use super::fault::not_here;
-use super::{
-    KeyDist, LengthKind, LockType, Model, RedisMode, Scenario, ScenarioError, ServerEvidence, overrides,
-};
+use super::{KeyDist, LengthKind, LockType, Model, RedisMode, Scenario, ScenarioError, ServerEvidence, overrides};
 use crate::measure::metrics;
 use crate::real::RealClient;
 
@@ -504,6 +502,17 @@ mod tests {
         assert!(theirs.contains("a server that is yours"), "{theirs}");
         let overridden = read(&["redis.config.appendonly=no"]).unwrap_err();
         assert!(overridden.contains("sets it: leave it out"), "{overridden}");
+        // Where nothing is asked for, it is done if it can be.
+        let is_read = |scenario: &str, sets: &[&str]| {
+            let sets: Vec<_> = sets.iter().map(|set| (*set).to_owned()).collect();
+            Scenario::read(scenario, &sets).unwrap().reads_append_only()
+        };
+        assert!(is_read("pause-demo", &[]) && !is_read("pause-demo", &["evidence.server=none"]));
+        assert!(!is_read("pause-demo", &["redis.config.appendonly=yes"]) && !is_read("hot-key", &[]));
+        assert!(!is_read(
+            "pause-demo",
+            &["redis.mode=url", "redis.url=redis://localhost"]
+        ));
         let load = Scenario::read("hot-key", &["evidence.server=aof".to_owned()]).unwrap_err();
         assert!(load.to_string().contains("only in the model \"held\""), "{load}");
     }
