@@ -4,19 +4,25 @@
 //! of its work after the server's reply and the end before it sends the release: if the lock was handed over
 //! correctly, two intervals on one clock cannot intersect, however slow the network. Every overlap is real.
 
+mod exposure;
 mod fencing;
 mod hand_over;
 mod orphans;
 #[cfg(test)]
 mod planted;
+#[cfg(test)]
+mod planted_files;
+mod server;
 mod standstill;
 mod turns;
 
 use std::collections::BTreeMap;
 
+pub use exposure::{Gap, exposures, holds_of, unattended};
 pub use fencing::{Stale, disorder, stale};
 pub use hand_over::hand_overs;
 pub use orphans::{Orphan, orphans};
+pub use server::{Named, Owned, Ownership, commands, ownership};
 pub use standstill::{Standstill, believed, beside_frozen, cut, standstills};
 pub use turns::{Turn, turns};
 
@@ -337,8 +343,11 @@ mod tests {
     fn the_checker_shares_no_code_with_the_locks() {
         for text in [
             include_str!("check.rs"),
+            include_str!("check/exposure.rs"),
             include_str!("check/fencing.rs"),
+            include_str!("check/hand_over.rs"),
             include_str!("check/orphans.rs"),
+            include_str!("check/server.rs"),
             include_str!("check/standstill.rs"),
             include_str!("check/turns.rs"),
             include_str!("evidence.rs"),

@@ -8,6 +8,7 @@ pub mod metrics;
 mod round;
 #[cfg(test)]
 pub(crate) mod samples;
+mod server_side;
 mod struck;
 mod verdict;
 pub(crate) mod words;
@@ -23,7 +24,8 @@ pub use grid::{Cell, Grid};
 pub use latency::{Latency, Second, decode, encode, histogram, record};
 pub use little::Little;
 pub use machine::{Machine, Versions};
-pub use round::{FaultRun, LockRow, Overhead, Overlaps, PolicyRow, Round, Timeline, Told, Wrong};
+pub use round::{FaultRun, Lengths, LockRow, Overhead, Overlaps, PolicyRow, Round, Timeline, Told, Wrong};
+pub use server_side::ServerSide;
 pub use verdict::judge;
 
 /// Everything a run found out. Written as `result.json`; the report is made from it alone.

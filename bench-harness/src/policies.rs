@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use crate::predict::{Family, Fault, Timings};
 use crate::scenario::{
-    CommandSpec, FaultKind, FaultSpec, Guards, Keys, Length, LockSpec, LockType, Matrix, Model, Redis, Scenario,
-    ScenarioError, Scope, Time, Workload, nanos,
+    CommandSpec, Evidence, FaultKind, FaultSpec, Guards, Keys, Length, LockSpec, LockType, Matrix, Model, Redis,
+    Scenario, ScenarioError, Scope, ServerEvidence, Time, Workload, nanos,
 };
 
 /// What the experiment compares, in which faults.
@@ -34,6 +34,14 @@ pub struct Experiment {
     pub scale: f64,
     /// Orders the windows.
     pub seed: u64,
+    /// How it is known who owned which lock at the server.
+    pub server: ServerEvidence,
+}
+
+/// For how long two are at work under a lock, and for how long its holder works when it owns it no longer.
+struct Lengths {
+    overlap: i64,
+    exposure: i64,
 }
 
 /// A kind of fault and whom it strikes.
@@ -79,6 +87,7 @@ impl Experiment {
             locks: 60,
             scale: 0.1,
             seed: 42,
+            server: ServerEvidence::Auto,
         }
     }
 
@@ -174,6 +183,7 @@ impl Experiment {
             guards: Guards::default(),
             stages: Vec::new(),
             faults,
+            evidence: Evidence { server: self.server },
             thresholds: Default::default(),
             matrix: Matrix {
                 policies: self.policies.clone(),
@@ -185,6 +195,11 @@ impl Experiment {
             self.demand_of(policy, &mut scenario)?;
         }
         demand(&mut scenario, "prediction.mismatches".to_owned(), "== 0")?;
+        if scenario.reads_append_only() {
+            for metric in ["server.owned_twice", "server.tokens_that_fell"] {
+                demand(&mut scenario, metric.to_owned(), "== 0")?;
+            }
+        }
         scenario.checked("lockbench policies")
     }
 
@@ -197,7 +212,7 @@ impl Experiment {
         let shares = scenario.faults.iter().filter_map(|fault| {
             let family = fault.kind.family()?;
             let asked = nanos(scenario.scaled(fault.length)) as i64;
-            let overlaps = |length: i64| {
+            let of_fault = |length: i64| {
                 let of_phase = move |phase: i64| Fault {
                     family,
                     scope: fault.scope,
@@ -206,21 +221,39 @@ impl Experiment {
                 };
                 let fates = (0..PHASES).map(of_phase).map(|fault| timings.fate(&fault));
                 fates
-                    .map(|fate| fate.overlap(0, 10 * timings.lease))
+                    .map(|fate| Lengths {
+                        overlap: fate.overlap(0, 10 * timings.lease),
+                        exposure: fate.exposure(timings.lease, 0),
+                    })
                     .collect::<Vec<_>>()
             };
             let longer = |lengths: Vec<i64>, than: i64| lengths.into_iter().filter(|length| *length > than).count();
             // None is demanded only where a fault that ends a little late brings none either.
             let late = asked + timings.lease / 10;
-            Some((longer(overlaps(late), 0), longer(overlaps(asked), timings.lease / 10)))
+            let share = |lengths: fn(&Lengths) -> i64| {
+                let all = |length: i64| of_fault(length).iter().map(lengths).collect::<Vec<_>>();
+                (longer(all(late), 0), longer(all(asked), timings.lease / 10))
+            };
+            Some([share(|lengths| lengths.overlap), share(|lengths| lengths.exposure)])
         });
-        let (any, clear) = shares.fold((0, 0), |most, share| (most.0.max(share.0), most.1.max(share.1)));
-        if any == 0 {
+        let most = |most: (usize, usize), share: (usize, usize)| (most.0.max(share.0), most.1.max(share.1));
+        let [overlaps, exposures] = shares.fold([(0, 0); 2], |all, share| {
+            [most(all[0], share[0]), most(all[1], share[1])]
+        });
+        let is_clear = |(_, clear): (usize, usize)| clear as i64 * 4 >= PHASES;
+        if overlaps.0 == 0 {
             for metric in ["overlap.count", "stale.accepted", "stale.rejected"] {
                 demand(scenario, format!("{metric}@{policy}"), "== 0")?;
             }
-        } else if clear as i64 * 4 >= PHASES {
+        } else if is_clear(overlaps) {
             demand(scenario, format!("overlap.count@{policy}"), "> 0")?;
+        }
+        if scenario.reads_append_only() {
+            if exposures.0 == 0 {
+                demand(scenario, format!("exposure.max@{policy}"), "== 0ms")?;
+            } else if is_clear(exposures) {
+                demand(scenario, format!("exposure.count@{policy}"), "> 0")?;
+            }
         }
         Ok(())
     }
@@ -320,13 +353,31 @@ mod tests {
             let scenario = experiment.scenario().unwrap();
             assert_eq!(
                 limits(&scenario, "deadline"),
-                ["overlap.count == 0", "stale.accepted == 0", "stale.rejected == 0"]
+                [
+                    "exposure.max == 0ms",
+                    "overlap.count == 0",
+                    "stale.accepted == 0",
+                    "stale.rejected == 0"
+                ]
             );
             for policy in ["naive-cancel", "redisson-3.27", "redisson-3.44", "retry-10"] {
-                assert_eq!(limits(&scenario, policy), ["overlap.count > 0"], "{policy}");
+                assert_eq!(
+                    limits(&scenario, policy),
+                    ["exposure.count > 0", "overlap.count > 0"],
+                    "{policy}"
+                );
             }
             assert!(limits(&scenario, "retry-3").contains(&"overlap.count == 0".to_owned()));
         }
+        // Nothing is demanded of what is not known.
+        let blind = Experiment {
+            server: ServerEvidence::None,
+            ..Experiment::quick()
+        };
+        assert_eq!(
+            limits(&blind.scenario().unwrap(), "naive-cancel"),
+            ["overlap.count > 0"]
+        );
         // Too short to show anything: then nothing is demanded.
         let short = Experiment {
             lengths: vec![Time::millis(600)],

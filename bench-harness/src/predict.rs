@@ -125,7 +125,25 @@ impl Prediction {
         let must = least > self.told_slack;
         (must && overlap == 0) || overlap > most.saturating_add(self.told_slack)
     }
+
+    /// Whether the server's ownership ended at another time than the model says, counted from the last renewal: of a lock that is lost
+    /// between these two instants, of one that is kept not before its holder stopped to work.
+    pub fn contradicts_end(&self, (least, most): Range, ended: i64, work_ended: i64) -> bool {
+        if self.in_band() {
+            return false;
+        }
+        let slack = self.told_slack + SERVER_SIDE;
+        let (least, most) = if self.lost {
+            (least, most)
+        } else {
+            (work_ended, i64::MAX)
+        };
+        ended < least.saturating_sub(slack) || ended > most.saturating_add(slack)
+    }
 }
+
+/// How well it is known when the server's ownership ended.
+const SERVER_SIDE: i64 = 2_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -244,6 +262,29 @@ mod tests {
             kept.contradicts_overlap((i64::MAX, i64::MAX), SECOND),
             "nobody else may have a lock that is kept"
         );
+    }
+
+    #[test]
+    fn an_end_at_the_server_that_the_model_excludes_contradicts_it() {
+        let contradicts = |policy, family, heals: i64, ended_ms: i64| {
+            let timings = timings(policy);
+            let prediction = timings.predict(family, heals * SECOND, 0);
+            assert!(!prediction.in_band());
+            let ended = timings.ended(family, heals * SECOND);
+            prediction.contradicts_end(ended, ended_ms * 1_000_000, 60 * SECOND)
+        };
+        // Nobody is told, so the lease runs out: within .3 s, a late timer and what the evidence is good to.
+        let silent = |ended_ms| contradicts("naive-cancel", Family::Refuse, 20, ended_ms);
+        assert!(!silent(30_000) && !silent(30_304) && silent(30_310) && silent(29_600));
+        // What was given up is executed when the fault ends, or is not.
+        let delivered = |ended_ms| contradicts("naive-cancel", Family::Delivered, 20, ended_ms);
+        assert!(!delivered(30_000) && !delivered(50_000) && delivered(50_400) && delivered(29_000));
+        // Told at 27 s and given back at some time after that.
+        let told = |ended_ms| contradicts("deadline", Family::Swallow, 40, ended_ms);
+        assert!(told(26_600) && !told(27_000) && !told(30_000) && told(30_400));
+        // Kept, and given back when the work ended, at 60 s.
+        let kept = |ended_ms| contradicts("deadline", Family::Refuse, 15, ended_ms);
+        assert!(!kept(60_001) && !kept(90_000) && kept(59_600));
     }
 
     #[test]

@@ -145,7 +145,8 @@ fn schema_of<T: JsonSchema>(name: &str) -> String {
 fn is_evidence(name: &str) -> bool {
     // A counter that went on from an earlier run would hide the updates that this one loses.
     let is_counter = name.strip_prefix(COUNTER).is_some_and(|key| key.parse::<u64>().is_ok());
-    name.starts_with("evidence-") && name.ends_with(".bin") || is_counter
+    let is_record = name.starts_with("evidence-") && (name.ends_with(".bin") || name.ends_with(".aof"));
+    is_record || is_counter
 }
 
 fn system(what: &str, path: &Path, source: std::io::Error) -> RunError {
@@ -298,7 +299,13 @@ mod tests {
     #[test]
     fn clearing_a_folder_leaves_what_is_not_ours() {
         let folder = tempfile::tempdir().unwrap();
-        for name in [RESULT, "evidence-0.bin", "counter-7", "notes.txt"] {
+        for name in [
+            RESULT,
+            "evidence-0.bin",
+            "evidence-server.aof",
+            "counter-7",
+            "notes.txt",
+        ] {
             std::fs::write(folder.path().join(name), "x").unwrap();
         }
         clear(folder.path()).unwrap();

@@ -7,6 +7,7 @@ mod look_up;
 mod phase;
 mod schedule;
 mod seen;
+mod server_side;
 mod stall;
 mod strike;
 mod target;

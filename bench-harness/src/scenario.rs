@@ -32,6 +32,7 @@
 mod arrival;
 mod checks;
 mod demand;
+mod evidence;
 mod fault;
 mod guards;
 mod length;
@@ -54,6 +55,7 @@ use serde::{Deserialize, Serialize};
 pub use arrival::Arrival;
 pub use checks::{POLICIES, SHORTEST_LEASE};
 pub use demand::{KeyDist, Keys, Model, Reentry, Stage, Workload};
+pub use evidence::{Evidence, ServerEvidence};
 pub use fault::{FaultKind, FaultSpec, NOT_HERE, Place};
 pub use guards::Guards;
 pub use length::Length;
@@ -99,6 +101,9 @@ pub struct Scenario {
     /// What goes wrong. In the model `held` each fault is a round of its own.
     #[serde(default, rename = "fault", skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<FaultSpec>,
+    /// What is recorded besides what workers write down.
+    #[serde(default, skip_serializing_if = "Evidence::is_default")]
+    pub evidence: Evidence,
     /// Metric to limit; `metric@policy` asks for one policy of the matrix.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub thresholds: BTreeMap<String, Limit>,

@@ -1,5 +1,6 @@
 //! redis-server processes that we own: each in a directory of its own, on a Unix socket, ended whenever we end.
 
+mod append_only;
 mod binary;
 mod guardian;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::measure::words::{longest, number, told, told_by_model};
+use crate::measure::words::{longest, longest_known, number, told, told_by_model};
 use crate::measure::{Load, Outcome, Round, Severity};
 use crate::scenario::nanos;
 
@@ -238,8 +238,20 @@ fn round_table(round: &Round, scale: f64, paint: &Paint) -> String {
     );
     let _ = writeln!(
         text,
-        " {:<16}{:>5}{:>6}{:>7}{:>6}{:>10}{:>20}{:>20}{:>9}{:>9}{:>10}",
-        "policy", "held", "lost", "model", "near", "needless", "told", "told, model", "overlaps", "longest", "commands"
+        " {:<16}{:>5}{:>6}{:>7}{:>6}{:>10}{:>20}{:>20}{:>9}{:>9}{:>9}{:>9}{:>10}",
+        "policy",
+        "held",
+        "lost",
+        "model",
+        "near",
+        "needless",
+        "told",
+        "told, model",
+        "overlaps",
+        "longest",
+        "exposed",
+        "orphaned",
+        "commands"
     );
     for row in &round.policies {
         let overlaps = format!("{:>9}{:>9}", row.overlaps.count, longest(&row.overlaps));
@@ -250,7 +262,7 @@ fn round_table(round: &Round, scale: f64, paint: &Paint) -> String {
         };
         let _ = writeln!(
             text,
-            " {:<16}{:>5}{:>6}{:>7}{:>6}{:>10}{:>20}{:>20}{overlaps}{:>10}",
+            " {:<16}{:>5}{:>6}{:>7}{:>6}{:>10}{:>20}{:>20}{overlaps}{:>9}{:>9}{:>10}",
             row.policy,
             row.held,
             row.lost,
@@ -259,6 +271,8 @@ fn round_table(round: &Round, scale: f64, paint: &Paint) -> String {
             row.needless,
             told(row),
             told_by_model(row),
+            longest_known(row.exposure.as_ref()),
+            longest_known(row.orphan.as_ref()),
             row.commands_in_fault
         );
     }

@@ -56,8 +56,36 @@ fn two_policies_in_two_faults_come_out_as_the_model_says() {
             "naive-cancel" => assert!(cell.lost == 20 && cell.overlaps.count == 20, "{cell:?}"),
             _ => assert!(cell.lost == 0 && cell.overlaps.count == 0, "{cell:?}"),
         }
+        // By the server: nobody told these holders that their leases had run out, and they worked on until the end.
+        let exposure = cell.exposure.expect("the server's side is read by default");
+        match cell.policy.as_str() {
+            "naive-cancel" => assert!(exposure.count == 20 && exposure.max_ms > 300.0, "{cell:?}"),
+            _ => assert_eq!(exposure.count, 0, "{cell:?}"),
+        }
         assert_eq!(cell.fencing.stale_rejected, cell.overlaps.count, "the token tells");
     }
+    for (index, round) in outcome.rounds.iter().enumerate() {
+        let server = round.server.as_ref().expect("the server's side is read by default");
+        // Forty locks of holders, and those that their rivals got.
+        assert!(server.holds >= 60 && server.work_without_grant == 0, "{server:?}");
+        assert!(
+            server
+                .offset_bound_us
+                .is_some_and(|bound| (0.0..500.0).contains(&bound)),
+            "{server:?}"
+        );
+        assert!(folder.path.join(format!("round-{}", index + 1)).is_dir());
+    }
+    let exposure = |policy: &str| outcome.metrics[&format!("exposure.max@{policy}")];
+    assert_eq!(exposure("deadline"), Some(0.0));
+    for broken in ["server.owned_twice", "server.tokens_that_fell"] {
+        assert_eq!(outcome.metrics[broken], Some(0.0), "{broken}");
+    }
+    let demanded = outcome
+        .thresholds
+        .iter()
+        .find(|threshold| threshold.metric == "exposure.max@deadline");
+    assert!(demanded.is_some_and(|threshold| threshold.limit == "== 0ms" && threshold.holds));
     let table = String::from_utf8_lossy(&output.stdout);
     for said in [
         "refuse/holders, 15 s as 1.50 s",
@@ -105,6 +133,7 @@ fn flags_that_name_nothing_known_are_refused_with_what_there_is() {
         ("--scale 0.001", "after scale 0.001"),
         ("--kind none", "needs a lock that is renewed"),
         ("--reps 0", "1..=100"),
+        ("--server-evidence replica", "aof, none"),
     ] {
         let output = policies(&folder, flags);
         assert_eq!(output.status.code(), Some(2), "{flags}: {output:?}");

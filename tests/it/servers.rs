@@ -39,6 +39,37 @@ fn a_restart_keeps_what_the_append_only_file_holds() {
 }
 
 #[test]
+fn what_a_server_appends_can_be_read_and_cut_while_it_goes_on() {
+    let server = RedisServer::start(&ServerOptions {
+        append_only: true,
+        ..Default::default()
+    })
+    .unwrap();
+    let names = || -> Vec<String> {
+        let file = server.append_only().unwrap();
+        let (commands, unread) = leasehold_bench::check::commands(&file);
+        assert_eq!(unread, 0);
+        let of_sets = commands.iter().filter(|words| words[0].eq_ignore_ascii_case(b"SET"));
+        of_sets
+            .map(|words| String::from_utf8_lossy(words[1]).into_owned())
+            .collect()
+    };
+    direct(&server).set("one", "1").unwrap();
+    direct(&server).set("other", "2").unwrap();
+    assert_eq!(names(), ["one", "other"]);
+    server.cut_append_only().unwrap();
+    assert_eq!(names(), [""; 0]);
+    direct(&server).set("third", "3").unwrap();
+    assert_eq!(names(), ["third"]);
+    server.restart().unwrap();
+    assert_eq!(direct(&server).get("third").unwrap().as_deref(), Some("3"));
+    assert_eq!(
+        fresh_server().append_only().unwrap_err().kind(),
+        std::io::ErrorKind::NotFound
+    );
+}
+
+#[test]
 fn a_server_that_shut_itself_down_can_be_restarted() {
     let server = RedisServer::start(&ServerOptions {
         append_only: true,

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use clap::ValueEnum;
 use clap::builder::PossibleValuesParser;
 
 use crate::policies::{Choice, Experiment};
 use crate::real::REAL_CLIENTS;
-use crate::scenario::{LockType, POLICIES, Time};
+use crate::scenario::{LockType, POLICIES, ServerEvidence, Time};
 
 /// What is asked of the experiment.
 #[derive(Debug, clap::Args)]
@@ -47,6 +48,9 @@ pub(super) struct PoliciesArguments {
     /// Orders the windows.
     #[arg(long, default_value_t = 42, env = "LOCKBENCH_SEED")]
     seed: u64,
+    /// How it is known who owned which lock at the server [default: auto].
+    #[arg(long, value_enum, value_name = "WHERE", env = "LOCKBENCH_SERVER_EVIDENCE")]
+    server_evidence: Option<ServerEvidence>,
     /// Plain lines instead of bars, also on a terminal.
     #[arg(long, env = "LOCKBENCH_NO_TUI")]
     pub(super) no_tui: bool,
@@ -82,6 +86,7 @@ impl PoliciesArguments {
         experiment.scale = self.scale.unwrap_or(experiment.scale);
         experiment.kind = self.kind;
         experiment.seed = self.seed;
+        experiment.server = self.server_evidence.unwrap_or(experiment.server);
         experiment
     }
 
@@ -98,6 +103,7 @@ impl PoliciesArguments {
             ("--scale", self.scale.map(|scale| scale.to_string())),
             ("--kind", Some(String::from(self.kind))),
             ("--seed", Some(self.seed.to_string())),
+            ("--server-evidence", self.server_evidence.map(evidence_name)),
         ];
         words.extend(
             lists
@@ -124,6 +130,12 @@ fn unique<T: PartialEq + Clone>(list: &mut Vec<T>) {
         seen.push(item.clone());
         is_new
     });
+}
+
+/// As the command line spells it.
+fn evidence_name(evidence: ServerEvidence) -> String {
+    let value = evidence.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 fn kind(name: &str) -> Result<LockType, String> {

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::words::number;
-use super::{FaultRun, Fencing, LockRow, Outcome, Overlaps, PolicyRow, Round, Told};
+use super::{FaultRun, Fencing, Lengths, LockRow, Outcome, Overlaps, PolicyRow, Round, Told};
 use crate::predict::{Family, Share, Timings};
 use crate::scenario::{FaultKind, Scope};
 
@@ -62,6 +62,12 @@ pub struct Cell {
     pub overlaps: Overlaps,
     /// How many of these the model is sure of, and how many it finds possible.
     pub predicted_overlaps: (u64, u64),
+    /// Work under a lock that the server did not, or no longer, let its worker own; if the server's side is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exposure: Option<Lengths>,
+    /// Ownership at the server when its holder had stopped to work, and nobody else had begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub orphan: Option<Lengths>,
     /// What fencing tokens were worth.
     pub fencing: Fencing,
     /// Renewal commands sent while the fault lasted.
@@ -188,6 +194,8 @@ fn cell(rounds: &[&Round], index: usize, scale: f64) -> Option<Cell> {
         predicted_told: Told::of(times(|lock| lock.predicted_told_ms)),
         overlaps,
         predicted_overlaps,
+        exposure: Lengths::sum(rows.iter().map(|row| row.exposure)),
+        orphan: Lengths::sum(rows.iter().map(|row| row.orphan)),
         fencing,
         commands_in_fault: sum(|row| row.commands_in_fault),
         policy,

@@ -16,7 +16,7 @@ pub struct Metric {
 }
 
 /// Every metric.
-pub const METRICS: [Metric; 40] = [
+pub const METRICS: [Metric; 45] = [
     metric(
         "acquire.p50",
         Unit::Millis,
@@ -134,18 +134,6 @@ pub const METRICS: [Metric; 40] = [
     ),
     metric("frozen.max", Unit::Millis, ALL, "the longest of them"),
     metric(
-        "orphan.count",
-        Unit::Count,
-        LOAD,
-        "locks whose holder was killed under them",
-    ),
-    metric(
-        "orphan.max",
-        Unit::Millis,
-        LOAD,
-        "from the death of a holder until somebody else had its lock, the longest",
-    ),
-    metric(
         "stale.accepted",
         Unit::Count,
         ALL,
@@ -181,6 +169,43 @@ pub const METRICS: [Metric; 40] = [
         Unit::Millis,
         HELD,
         "latest notice of a loss, relative to the lease's end at the server",
+    ),
+    metric(
+        "exposure.count",
+        Unit::Count,
+        HELD,
+        "times somebody worked under a lock that the server did not let it own, by its append-only file",
+    ),
+    metric("exposure.max", Unit::Millis, HELD, "the longest of them"),
+    metric(
+        "orphan.count",
+        Unit::Count,
+        ALL,
+        "times a lock stayed owned without its holder: in a load one that was killed, else one that had stopped",
+    ),
+    metric(
+        "orphan.max",
+        Unit::Millis,
+        ALL,
+        "the longest of them: in a load until somebody else had the lock, else by the server's append-only file",
+    ),
+    metric(
+        "server.owned_twice",
+        Unit::Count,
+        HELD,
+        "grants of a lock that was not free, by the server's append-only file",
+    ),
+    metric(
+        "server.tokens_that_fell",
+        Unit::Count,
+        HELD,
+        "grants whose fencing token is not above the one before, by the same file",
+    ),
+    metric(
+        "server.grants_without_work",
+        Unit::Count,
+        HELD,
+        "grants under which nobody worked, by the same file: their answers were lost",
     ),
     metric(
         "prediction.mismatches",

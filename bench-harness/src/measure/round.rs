@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Fencing;
+use super::{Fencing, ServerSide};
 use crate::scenario::{FaultKind, Scope};
 
 /// A fault as asked for and as it came.
@@ -43,6 +43,9 @@ pub struct Round {
     /// Locks that the fault met in another phase of their renewals than was asked for.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub out_of_phase: u64,
+    /// What the server's append-only file says, if it was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerSide>,
     /// What renewing cost while nothing went wrong.
     pub overhead: Overhead,
     /// A row for each policy.
@@ -93,6 +96,12 @@ pub struct PolicyRow {
     /// Under how many locks the model is sure of that, and under how many it finds it possible.
     #[serde(default)]
     pub predicted_overlaps: (u64, u64),
+    /// Work under a lock that the server did not, or no longer, let its worker own; if the server's side is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exposure: Option<Lengths>,
+    /// Ownership at the server when its holder had stopped to work, and nobody else had begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub orphan: Option<Lengths>,
     /// What fencing tokens were worth.
     #[serde(default)]
     pub fencing: Fencing,
@@ -115,16 +124,19 @@ pub struct Told {
     pub max_ms: f64,
 }
 
-/// Two workers at once under one lock.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Overlaps {
-    /// How often.
+/// Times of one sort, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Lengths {
+    /// How many.
     pub count: u64,
     /// How long in all.
     pub total_ms: f64,
     /// The longest.
     pub max_ms: f64,
 }
+
+/// Two workers at once under one lock.
+pub type Overlaps = Lengths;
 
 /// What became of one lock, and what the model said.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -147,6 +159,9 @@ pub struct LockRow {
     pub predicted_told_ms: Option<f64>,
     /// How long two workers were at work under it.
     pub overlap_ms: f64,
+    /// When the server's ownership ended, relative to the end of the lease; if its side is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<f64>,
     /// What the model got wrong, outside its tolerance.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub wrong: Vec<Wrong>,
@@ -162,6 +177,8 @@ pub enum Wrong {
     Told,
     /// Whether and for how long two were at work under it.
     Overlap,
+    /// When the server's ownership ended.
+    End,
 }
 
 /// Who owned one key when, and who worked. Times in milliseconds from the start of the fault.
@@ -171,8 +188,14 @@ pub struct Timeline {
     pub policy: String,
     /// The key.
     pub key: u64,
-    /// Owned by the holder at the server: from the first to the end of the last lease known.
+    /// Owned by the holder at the server: by its append-only file, or else to the end of the last lease that the holder knew of.
     pub server: (f64, f64),
+    /// Every hold that its append-only file tells of, that of the holder and those of rivals.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owned: Vec<(f64, f64)>,
+    /// At work without owning the lock, by that file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exposed: Vec<(f64, f64)>,
     /// The holder at work.
     pub holder: (f64, f64),
     /// When it was told that the lock is lost.
@@ -216,7 +239,8 @@ impl Round {
                 self.out_of_phase
             ));
         }
-        self.fault.flaw()
+        let of_server = self.server.as_ref().and_then(ServerSide::flaw);
+        of_server.or_else(|| self.fault.flaw())
     }
 
     /// Keeps of each lock only what contradicts the model; the rest has been counted.
@@ -264,7 +288,17 @@ impl Told {
     }
 }
 
-impl Overlaps {
+impl Lengths {
+    /// Of these, in milliseconds.
+    pub(crate) fn of(lengths: impl Iterator<Item = f64>) -> Self {
+        let each = lengths.map(|length| Self {
+            count: 1,
+            total_ms: length,
+            max_ms: length,
+        });
+        each.fold(Self::default(), |sum, length| sum.and(&length))
+    }
+
     /// Both together.
     #[must_use]
     pub(crate) fn and(&self, other: &Self) -> Self {
@@ -273,6 +307,12 @@ impl Overlaps {
             total_ms: self.total_ms + other.total_ms,
             max_ms: self.max_ms.max(other.max_ms),
         }
+    }
+
+    /// All together; nothing if one of them is not known, or if there are none.
+    pub(crate) fn sum(all: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
+        let known: Option<Vec<Self>> = all.into_iter().collect();
+        known?.into_iter().reduce(|sum, next| sum.and(&next))
     }
 }
 

@@ -140,6 +140,8 @@ fn round(fault: FaultRun, index: u64) -> Round {
             max_ms: at,
         }),
         predicted_overlaps: if told.is_none() { (lost, lost) } else { (0, 0) },
+        exposure: None,
+        orphan: None,
         fencing: Fencing::default(),
         overlaps: match told {
             None => Overlaps {
@@ -161,6 +163,7 @@ fn round(fault: FaultRun, index: u64) -> Round {
                 told_ms: told.filter(|_| key >= 60 - lost),
                 predicted_told_ms: told.filter(|_| key >= 60 - lost),
                 overlap_ms: if told.is_none() { 400.0 } else { 0.0 },
+                ended_ms: None,
                 wrong: Vec::new(),
             })
             .collect(),
@@ -180,6 +183,8 @@ fn round(fault: FaultRun, index: u64) -> Round {
                     policy: (*policy).to_owned(),
                     key,
                     server: (-2_000.0, end),
+                    owned: Vec::new(),
+                    exposed: Vec::new(),
                     holder: (-2_000.0, if silent { end + 1_500.0 } else { end - 300.0 }),
                     told: (!silent).then_some(end - 305.0),
                     rivals: vec![(end + 2.0, end + 202.0)],
@@ -202,8 +207,46 @@ fn round(fault: FaultRun, index: u64) -> Round {
         late_ms: 0.0,
         busy_ms: 0.0,
         out_of_phase: 0,
+        server: None,
         overhead,
         policies,
         timelines,
+    }
+}
+
+/// The same as if the server's append-only file had been read: holders that nobody told worked on for 1.5 s, the others stopped 0.3 s
+/// before their leases ended.
+pub(crate) fn of_both_sides(mut outcome: Outcome) -> Outcome {
+    for round in &mut outcome.rounds {
+        round.server = Some(server_side());
+        for row in &mut round.policies {
+            let silent = row.told.is_none();
+            let of_lost = |length: f64, is_any: bool| Lengths::of((0..row.lost).filter(|_| is_any).map(|_| length));
+            (row.exposure, row.orphan) = (Some(of_lost(1_500.0, silent)), Some(of_lost(300.0, !silent)));
+        }
+        for lane in &mut round.timelines {
+            lane.owned = vec![lane.server, lane.rivals[0]];
+            lane.exposed
+                .extend(lane.told.is_none().then_some((lane.server.1, lane.holder.1)));
+        }
+    }
+    outcome.grid = outcome.grid.map(|_| Grid::of(&outcome.rounds, outcome.scenario.scale));
+    outcome
+}
+
+/// What a file says of a round in which all went well.
+pub(crate) fn server_side() -> ServerSide {
+    ServerSide {
+        bytes: 123_456,
+        read_ms: 1.5,
+        holds: 360,
+        offset_ns: -1_790_000_000_000_000_000,
+        offset_bound_us: Some(12.5),
+        unread_bytes: 0,
+        owned_twice: 0,
+        tokens_that_fell: 0,
+        ends_without_time: 0,
+        grants_without_work: 0,
+        work_without_grant: 0,
     }
 }

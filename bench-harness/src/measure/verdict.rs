@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{FaultRun, Finding, LockRow, Outcome, PolicyRow, Round, Severity, ThresholdRun, Wrong, grid, struck};
+use super::{
+    FaultRun, Finding, Lengths, LockRow, Outcome, PolicyRow, Round, ServerSide, Severity, ThresholdRun, Wrong, grid,
+    struck,
+};
 use crate::exit;
 use crate::scenario::Model;
 
@@ -69,6 +72,15 @@ fn metrics(outcome: &Outcome) -> BTreeMap<String, Option<f64>> {
     }
     let rows = || outcome.rounds.iter().flat_map(|round| &round.policies);
     if !outcome.rounds.is_empty() {
+        set("server.owned_twice", of_server(outcome, |side| side.owned_twice));
+        set(
+            "server.tokens_that_fell",
+            of_server(outcome, |side| side.tokens_that_fell),
+        );
+        set(
+            "server.grants_without_work",
+            of_server(outcome, |side| side.grants_without_work),
+        );
         policy_metrics(&mut metrics, "", &rows().collect::<Vec<_>>());
         for policy in outcome.scenario.policies() {
             let of_policy: Vec<_> = rows().filter(|row| row.policy == policy).collect();
@@ -78,6 +90,12 @@ fn metrics(outcome: &Outcome) -> BTreeMap<String, Option<f64>> {
     metrics
 }
 
+/// Sums up what the append-only files say; nothing if they were not all read.
+fn of_server(outcome: &Outcome, count: fn(&ServerSide) -> u64) -> Option<f64> {
+    let sides = outcome.rounds.iter().map(|round| round.server.as_ref().map(count));
+    sides.sum::<Option<u64>>().map(|sum| sum as f64)
+}
+
 fn policy_metrics(metrics: &mut BTreeMap<String, Option<f64>>, suffix: &str, rows: &[&PolicyRow]) {
     let sum = |count: fn(&PolicyRow) -> u64| Some(rows.iter().map(|row| count(row)).sum::<u64>() as f64);
     let told = rows
@@ -85,7 +103,13 @@ fn policy_metrics(metrics: &mut BTreeMap<String, Option<f64>>, suffix: &str, row
         .filter_map(|row| Some(row.told.as_ref()?.max_ms))
         .reduce(f64::max);
     let longest = rows.iter().map(|row| row.overlaps.max_ms).fold(0.0, f64::max);
+    let exposure = Lengths::sum(rows.iter().map(|row| row.exposure));
+    let orphan = Lengths::sum(rows.iter().map(|row| row.orphan));
     let values = [
+        ("exposure.count", exposure.map(|exposure| exposure.count as f64)),
+        ("exposure.max", exposure.map(|exposure| exposure.max_ms)),
+        ("orphan.count", orphan.map(|orphan| orphan.count as f64)),
+        ("orphan.max", orphan.map(|orphan| orphan.max_ms)),
         ("held", sum(|row| row.held)),
         ("lost.total", sum(|row| row.lost)),
         ("lost.needless", sum(|row| row.needless)),
@@ -194,6 +218,10 @@ fn contradiction(lock: &LockRow) -> String {
             "had two at work for {:.0} ms, which the model excludes",
             lock.overlap_ms
         ),
+        Wrong::End => format!(
+            "was owned at the server until {}, which the model excludes",
+            told(lock.ended_ms)
+        ),
     };
     lock.wrong.iter().map(said).collect::<Vec<_>>().join("; ")
 }
@@ -227,10 +255,17 @@ fn exit_code(outcome: &Outcome) -> u8 {
     }
 }
 
-/// Whether a threshold forbids overlaps or what they do: to fail it is a matter of safety.
+/// Whether a threshold forbids overlaps, what they do, or what lets them happen: to fail it is a matter of safety.
 fn is_safety(threshold: &ThresholdRun) -> bool {
     let bounds_above = threshold.limit.starts_with(['=', '<']);
-    let of_safety = ["overlap.", "stale.", "lost_updates"];
+    let of_safety = [
+        "overlap.",
+        "stale.",
+        "lost_updates",
+        "exposure.",
+        "server.owned_twice",
+        "server.tokens_that_fell",
+    ];
     of_safety.iter().any(|name| threshold.metric.starts_with(name)) && bounds_above
 }
 
@@ -244,10 +279,29 @@ fn verdict(outcome: &Outcome) -> String {
     };
     match outcome.exit {
         exit::INTERRUPTED => "Interrupted: what follows is what was measured until then.".to_owned(),
-        exit::SAFETY => format!(
-            "Unsafe: two workers were at work under one lock ({} failed).",
-            named(&failed)
-        ),
+        exit::SAFETY => {
+            let of = |name: &str| {
+                let mut grave = failed.iter().filter(|threshold| is_safety(threshold));
+                grave.any(|threshold| threshold.metric.starts_with(name))
+            };
+            let what = [
+                ("server.owned_twice", "the server granted a lock that was not free"),
+                (
+                    "server.tokens",
+                    "the server gave out a fencing token that does not grow",
+                ),
+                ("overlap.", AT_ONCE),
+                (
+                    "exposure.",
+                    "somebody worked under a lock that the server did not let it own",
+                ),
+            ];
+            let what = what
+                .into_iter()
+                .find(|(name, _)| of(name))
+                .map_or(AT_ONCE, |(_, what)| what);
+            format!("Unsafe: {what} ({} failed).", named(&failed))
+        }
         exit::INVALID => {
             let why = outcome
                 .findings
@@ -311,6 +365,8 @@ fn load_verdict(outcome: &Outcome) -> Option<String> {
 /// A generator this late at p99 measures itself.
 const MOST_LAG_MS: f64 = 10.0;
 
+const AT_ONCE: &str = "two workers were at work under one lock";
+
 /// More contradictions of one policy in one round are only counted.
 const MOST_NAMED: usize = 3;
 
@@ -318,7 +374,7 @@ const MOST_NAMED: usize = 3;
 mod tests {
     use super::*;
     use crate::measure::Little;
-    use crate::measure::samples::{held_outcome, load_outcome};
+    use crate::measure::samples::{held_outcome, load_outcome, server_side};
 
     #[test]
     fn safety_goes_before_invalid_and_invalid_before_a_threshold() {
@@ -351,6 +407,57 @@ mod tests {
         assert!(outcome.verdict.contains("deadline lost"), "{}", outcome.verdict);
         assert!(outcome.metrics["overlap.count@naive-cancel"].unwrap() > 0.0);
         assert_eq!(outcome.metrics["overlap.count@deadline"], Some(0.0));
+    }
+
+    #[test]
+    fn work_that_the_server_no_longer_covered_is_unsafe_and_without_its_side_nothing_is_known() {
+        let mut outcome = held_outcome();
+        let limit = "== 0ms".parse().unwrap();
+        outcome
+            .scenario
+            .thresholds
+            .insert("exposure.max@deadline".to_owned(), limit);
+        judge(&mut outcome);
+        assert_eq!(
+            (outcome.metrics["exposure.max@deadline"], outcome.exit),
+            (None, exit::SAFETY)
+        );
+        let mut judged = |exposed: f64| {
+            for row in outcome.rounds.iter_mut().flat_map(|round| &mut round.policies) {
+                row.exposure = Some(Lengths::of([exposed].into_iter().filter(|exposed| *exposed > 0.0)));
+                row.orphan = row.exposure;
+            }
+            judge(&mut outcome);
+            (outcome.exit, outcome.verdict.clone())
+        };
+        assert_eq!(judged(0.0).0, exit::GOOD);
+        let (code, verdict) = judged(30.0);
+        assert!(
+            code == exit::SAFETY && verdict.contains("did not let it own"),
+            "{code} {verdict}"
+        );
+        assert_eq!(outcome.metrics["exposure.count@deadline"], Some(3.0));
+        assert_eq!(outcome.metrics["orphan.max"], Some(30.0));
+    }
+
+    #[test]
+    fn a_server_that_grants_what_is_not_free_is_unsafe_whatever_the_work_shows() {
+        let mut outcome = held_outcome();
+        for name in ["server.owned_twice", "server.tokens_that_fell"] {
+            let limit = "== 0".parse().unwrap();
+            outcome.scenario.thresholds.insert(name.to_owned(), limit);
+        }
+        for round in &mut outcome.rounds {
+            round.server = Some(server_side());
+        }
+        judge(&mut outcome);
+        assert_eq!(outcome.exit, exit::GOOD, "{}", outcome.verdict);
+        outcome.rounds[1].server.as_mut().unwrap().tokens_that_fell = 1;
+        judge(&mut outcome);
+        assert!(outcome.exit == exit::SAFETY && outcome.verdict.contains("token that does not grow"));
+        outcome.rounds[2].server.as_mut().unwrap().owned_twice = 2;
+        judge(&mut outcome);
+        assert!(outcome.exit == exit::SAFETY && outcome.verdict.contains("was not free"));
     }
 
     #[test]

@@ -1,14 +1,19 @@
 //! Measured values in the words and digits in which people read them.
 
-use super::{Overlaps, PolicyRow, Told};
+use super::{Lengths, PolicyRow, Told};
 
-/// The longest overlap, or a dash.
-pub(crate) fn longest(overlaps: &Overlaps) -> String {
-    if overlaps.count == 0 {
+/// The longest, or a dash.
+pub(crate) fn longest(lengths: &Lengths) -> String {
+    if lengths.count == 0 {
         "–".to_owned()
     } else {
-        format!("{:.2} s", overlaps.max_ms / 1e3)
+        format!("{:.2} s", lengths.max_ms / 1e3)
     }
+}
+
+/// The longest of times that may not be known: then a question mark.
+pub(crate) fn longest_known(lengths: Option<&Lengths>) -> String {
+    lengths.map_or("?".to_owned(), longest)
 }
 
 /// When the holders of a row were told, in words.

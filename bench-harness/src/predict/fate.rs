@@ -93,6 +93,22 @@ impl Timings {
         (least, most)
     }
 
+    /// When the server's ownership of a lock that is lost ends, counted from the last renewal, at the earliest and at the latest: with
+    /// the lease, but sooner if a holder that was told gives it back.
+    pub fn ended(&self, family: Family, renewal_to_heal: i64) -> Range {
+        let given_back = self.told(family, renewal_to_heal).map_or(self.lease, |told| told.0);
+        (
+            given_back.min(self.lease),
+            self.kept_alive_until(family, renewal_to_heal),
+        )
+    }
+
+    /// When a lost lock expires at the latest: a renewal that was given up may have been executed in the end.
+    fn kept_alive_until(&self, family: Family, heals: i64) -> i64 {
+        let may_be = matches!(family, Family::Pending | Family::Delivered) && heals < self.lease;
+        if may_be { heals + self.lease } else { self.lease }
+    }
+
     /// When a rival that takes a lost lock as soon as it can has it: sooner or later, as a renewal that was given up was executed in
     /// the end or not.
     fn taken(&self, family: Family, scope: Scope, heals: i64) -> Range {
@@ -100,12 +116,7 @@ impl Timings {
             // Sooner perhaps, but until the holder wakes the rival is alone at work.
             return (self.lease.max(heals), self.lease.max(heals));
         }
-        let may_be_kept_alive = matches!(family, Family::Pending | Family::Delivered) && heals < self.lease;
-        let latest = if may_be_kept_alive {
-            heals + self.lease
-        } else {
-            self.lease
-        };
+        let latest = self.kept_alive_until(family, heals);
         match scope {
             Scope::Holders => (self.lease, latest),
             Scope::All | Scope::Rivals | Scope::Share(_) => (self.lease.max(heals), latest.max(heals)),
@@ -157,6 +168,16 @@ impl Timings {
 }
 
 impl Fate {
+    /// For how long the holder may work on when the server's ownership has ended: without an end if nobody tells it.
+    pub fn exposure(&self, lease: i64, reaction: i64) -> i64 {
+        let stops = self.told.map_or(i64::MAX, |told| told.saturating_add(reaction));
+        if self.lost {
+            stops.saturating_sub(lease).max(0)
+        } else {
+            0
+        }
+    }
+
     /// How long two are at work at once, if the holder stops this long after it is told and its work would end then.
     pub fn overlap(&self, reaction: i64, end_of_work: i64) -> i64 {
         let Some(taken) = self.taken else {

@@ -191,10 +191,19 @@ pub(super) fn ownership(round: &Round) -> String {
         };
         for (index, lane) in lanes.iter().enumerate() {
             let top = index as f64;
-            let mut bars = vec![
-                bar(lane.server, top + 0.14, top + 0.30, Ink::Server),
-                bar(lane.holder, top + 0.34, top + 0.60, Ink::Main),
-            ];
+            let owned = if lane.owned.is_empty() {
+                std::slice::from_ref(&lane.server)
+            } else {
+                &lane.owned[..]
+            };
+            let owned = owned.iter().map(|hold| bar(*hold, top + 0.14, top + 0.28, Ink::Server));
+            let mut bars: Vec<_> = owned.collect();
+            bars.push(bar(lane.holder, top + 0.34, top + 0.60, Ink::Main));
+            bars.extend(
+                lane.exposed
+                    .iter()
+                    .map(|gap| bar(*gap, top + 0.28, top + 0.33, Ink::Third)),
+            );
             bars.extend(
                 lane.rivals
                     .iter()

@@ -3,8 +3,8 @@
 use minijinja::{Value, context};
 
 use super::chart;
-use crate::measure::words::{longest, notice, number};
-use crate::measure::{Cell, Outcome, Round};
+use crate::measure::words::{longest, longest_known, notice, number};
+use crate::measure::{Cell, Outcome, Round, ServerSide};
 
 /// The grid as the page lays it out; nothing if the outcome has none.
 pub(super) fn view(outcome: &Outcome) -> Option<Value> {
@@ -29,12 +29,34 @@ pub(super) fn view(outcome: &Outcome) -> Option<Value> {
         near => format!("{:.1}", sum(|cell| cell.in_band) as f64 * 100.0 / held.max(1) as f64),
         outside => grid.cells.iter().filter(|cell| !cell.is_as_expected()).count(),
         cells => grid.cells.len(),
+        server => server_view(outcome),
         faults,
         notice => chart::notice(grid),
         silent => silent.join(", "),
         lease => number(outcome.scenario.lock.lease.0.as_secs_f64()),
         ran => number(outcome.scenario.lease().as_secs_f64()),
         scaled => outcome.scenario.scale != 1.0,
+    })
+}
+
+/// What the server's append-only files say of all windows together; nothing if there are none, or not all were read.
+fn server_view(outcome: &Outcome) -> Option<Value> {
+    let sides: Vec<_> = outcome
+        .rounds
+        .iter()
+        .map(|round| round.server.as_ref())
+        .collect::<Option<_>>()?;
+    if sides.is_empty() {
+        return None;
+    }
+    let sum = |count: fn(&ServerSide) -> u64| sides.iter().map(|side| count(side)).sum::<u64>();
+    let bounds = sides.iter().filter_map(|side| side.offset_bound_us);
+    Some(context! {
+        holds => sum(|side| side.holds),
+        bound => format!("{:.0}", bounds.fold(0.0, f64::max)),
+        wasted => sum(|side| side.grants_without_work),
+        twice => sum(|side| side.owned_twice),
+        fell => sum(|side| side.tokens_that_fell),
     })
 }
 
@@ -65,6 +87,7 @@ fn fault_view(cells: &[Cell], outcome: &Outcome) -> Value {
         worst => worst(cells, outcome).map(|round| context! {
             observed => format!("{:.2}", round.fault.observed_ms / 1e3),
             ownership => chart::ownership(round),
+            server => round.server.is_some(),
         }),
     }
 }
@@ -101,6 +124,9 @@ fn cell_view(cell: &Cell) -> Value {
             (sure, possible) => format!("{sure}–{possible}"),
         },
         longest => longest(&cell.overlaps),
+        exposed => cell.exposure.map(|exposure| exposure.count),
+        exposed_for => longest_known(cell.exposure.as_ref()),
+        orphaned_for => longest_known(cell.orphan.as_ref()),
         refused => cell.fencing.stale_rejected,
         accepted => cell.fencing.stale_accepted,
         commands => cell.commands_in_fault,
@@ -119,7 +145,7 @@ fn worst<'a>(cells: &[Cell], outcome: &'a Outcome) -> Option<&'a Round> {
 #[cfg(test)]
 mod tests {
     use crate::measure::judge;
-    use crate::measure::samples::grid_outcome;
+    use crate::measure::samples::{grid_outcome, of_both_sides};
     use crate::report::page;
 
     #[test]
@@ -131,5 +157,17 @@ mod tests {
         assert!(page.contains("When holders were told of a loss") && page.contains("Who owned and who worked"));
         assert!(!page.contains("Round 1:"));
         assert!(page.contains("Nobody was told by naive-cancel."), "silence is said");
+        assert!(page.contains("as far as renewals were answered") && !page.contains("append-only"));
+    }
+
+    #[test]
+    fn the_page_shows_the_server_s_side_where_it_is_known() {
+        let page = page(&of_both_sides(grid_outcome())).unwrap();
+        assert!(page.contains("by its append-only file, ± 1 ms") && !page.contains("as far as renewals"));
+        assert!(
+            page.contains("tells of <strong>1080</strong> holds"),
+            "of three windows"
+        );
+        assert!(page.contains("<th scope=\"col\">exposed</th>") && page.contains("<td>1.50 s</td><td>–</td>"));
     }
 }

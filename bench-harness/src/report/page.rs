@@ -4,8 +4,8 @@ use minijinja::value::Serde;
 use minijinja::{Environment, Value, context};
 
 use super::{ReportError, chart, grid, summary};
-use crate::measure::words::{longest, number, told, told_by_model};
-use crate::measure::{Latency, Load, Outcome, PolicyRow, Round, Severity, Timeline};
+use crate::measure::words::{longest, longest_known, number, told, told_by_model};
+use crate::measure::{Latency, Load, Outcome, PolicyRow, Round, ServerSide, Severity, Timeline};
 
 /// The report as one HTML file that loads nothing from anywhere.
 ///
@@ -42,6 +42,7 @@ pub fn page_with(outcome: &Outcome, looked_up: Option<(usize, &Round)>) -> Resul
                 fault => round.fault.kind.name(),
                 scope => round.fault.scope.to_string(),
                 ownership => chart::ownership(round),
+                server => round.server.is_some(),
                 timelines => round.timelines.iter().map(timeline_view).collect::<Vec<_>>(),
             }),
             thresholds => outcome.thresholds.iter().map(|threshold| context! {
@@ -118,6 +119,7 @@ fn timeline_view(lane: &Timeline) -> Value {
         told => lane.told.map_or("–".to_owned(), seconds),
         holder => seconds(lane.holder.1),
         rival => lane.rivals.first().map_or("–".to_owned(), |rival| seconds(rival.0)),
+        exposed => lane.exposed.first().map_or("–".to_owned(), |gap| seconds(gap.1 - gap.0)),
         overlap => lane.overlaps.first().map_or("–".to_owned(), |overlap| seconds(overlap.1 - overlap.0)),
     }
 }
@@ -134,6 +136,7 @@ fn round_view(round: &Round) -> Value {
         lease => seconds(round.lease_ms),
         rows => round.policies.iter().map(policy_view).collect::<Vec<_>>(),
         ownership => chart::ownership(round),
+        server => round.server.as_ref().map(server_view),
         fates => chart::fates(round),
         timelines => round.timelines.iter().map(timeline_view).collect::<Vec<_>>(),
         commands => format!("{:.2}", round.overhead.commands),
@@ -141,6 +144,16 @@ fn round_view(round: &Round) -> Value {
         server_us => format!("{:.0}", round.overhead.server_us),
         held => round.overhead.held,
         quiet => format!("{:.1}", round.overhead.window_s),
+    }
+}
+
+fn server_view(side: &ServerSide) -> Value {
+    context! {
+        holds => side.holds,
+        bound => side.offset_bound_us.map(|bound| format!("{bound:.0}")),
+        wasted => side.grants_without_work,
+        twice => side.owned_twice,
+        fell => side.tokens_that_fell,
     }
 }
 
@@ -157,6 +170,9 @@ fn policy_view(row: &PolicyRow) -> Value {
         told_by_model => told_by_model(row),
         overlaps => row.overlaps.count,
         longest => longest(&row.overlaps),
+        exposed => row.exposure.map(|exposure| exposure.count),
+        exposed_for => longest_known(row.exposure.as_ref()),
+        orphaned_for => longest_known(row.orphan.as_ref()),
         commands => row.commands_in_fault,
     }
 }

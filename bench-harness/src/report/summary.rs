@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use crate::exit;
-use crate::measure::words::{longest, number, told};
-use crate::measure::{Grid, Outcome};
+use crate::measure::words::{longest, longest_known, number, told};
+use crate::measure::{Cell, Grid, Lengths, Outcome};
 
 /// The outcome in a screenful of Markdown.
 pub fn markdown(outcome: &Outcome) -> String {
@@ -48,13 +48,13 @@ fn write_markdown(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
         )?;
         writeln!(
             text,
-            "| policy | held | lost | predicted | needless | told vs expiry | overlaps | longest |"
+            "| policy | held | lost | predicted | needless | told vs expiry | overlaps | longest | exposed | orphaned |"
         )?;
-        writeln!(text, "|---|---|---|---|---|---|---|---|")?;
+        writeln!(text, "|---|---|---|---|---|---|---|---|---|---|")?;
         for row in &round.policies {
             writeln!(
                 text,
-                "| {} | {} | {} | {} | {} | {} | {} | {} |",
+                "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
                 row.policy,
                 row.held,
                 row.lost,
@@ -62,7 +62,9 @@ fn write_markdown(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
                 row.needless,
                 told(row),
                 row.overlaps.count,
-                longest(&row.overlaps)
+                longest(&row.overlaps),
+                longest_known(row.exposure.as_ref()),
+                longest_known(row.orphan.as_ref())
             )?;
         }
         writeln!(text)?;
@@ -118,6 +120,33 @@ fn write_grid(text: &mut String, grid: &Grid, scale: f64) -> std::fmt::Result {
         }
         writeln!(text)?;
     }
+    writeln!(text)?;
+    write_server_side(text, grid, &names)
+}
+
+/// A row for each policy: what the server's side adds to that of the workers, over all windows; nothing if it is not known.
+fn write_server_side(text: &mut String, grid: &Grid, policies: &[&str]) -> std::fmt::Result {
+    let all = |policy: &str, of: fn(&Cell) -> Option<Lengths>| Lengths::sum(grid.of_policy(policy).map(of));
+    let sums = policies.iter().map(|policy| {
+        let exposure = all(policy, |cell| cell.exposure)?;
+        Some((policy, exposure, all(policy, |cell| cell.orphan)?))
+    });
+    let Some(sums) = sums.collect::<Option<Vec<_>>>() else {
+        return Ok(());
+    };
+    writeln!(
+        text,
+        "By the server's append-only file, ± 1 ms. Exposed: at work under a lock that the server did not let the worker own. Orphaned: \
+         owned when its holder had stopped.\n\n| policy | exposed | longest | orphaned | longest |\n|---|---|---|---|---|"
+    )?;
+    for (policy, exposure, orphan) in sums {
+        let (worked, owned) = (longest(&exposure), longest(&orphan));
+        writeln!(
+            text,
+            "| {policy} | {} | {worked} | {} | {owned} |",
+            exposure.count, orphan.count
+        )?;
+    }
     writeln!(text)
 }
 
@@ -144,7 +173,7 @@ pub(super) fn date(unix_s: u64) -> String {
 mod tests {
     use super::*;
     use crate::measure::judge;
-    use crate::measure::samples::held_outcome;
+    use crate::measure::samples::{grid_outcome, held_outcome, of_both_sides};
 
     #[test]
     fn the_summary_has_a_row_for_each_policy_and_the_repeat_line() {
@@ -152,7 +181,20 @@ mod tests {
         judge(&mut outcome);
         let text = markdown(&outcome);
         assert_eq!(text.matches("| naive-cancel |").count(), 3);
+        assert!(text.contains("| ? | ? |"), "nobody knows the server's side");
         assert!(text.contains("--seed 42"));
+        let text = markdown(&of_both_sides(outcome));
+        assert_eq!(text.matches("| 1.50 s | – |").count(), 3, "{text}");
         assert_eq!(date(1_790_000_000), "2026-09-21 14:13 UTC");
+    }
+
+    #[test]
+    fn what_the_server_says_of_a_grid_is_summed_up_by_policy_if_it_is_known() {
+        let blind = grid_outcome();
+        assert!(!markdown(&blind).contains("append-only"));
+        let text = markdown(&of_both_sides(blind));
+        let mut rows = text.lines().filter(|line| line.starts_with("| naive-cancel |"));
+        let row = rows.next_back().unwrap_or_default();
+        assert!(row.ends_with("| 1.50 s | 0 | – |"), "{text}");
     }
 }

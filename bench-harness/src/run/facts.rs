@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::check::{self, Orphan, Overlap, Turn, Work};
+use crate::check::{self, Orphan, Overlap, Owned, Turn, Work};
 use crate::evidence::{Kind, Record};
 use crate::faults::Observed;
 use crate::job::{first_key, policy_of};
@@ -11,6 +11,7 @@ use crate::predict::{Family, Prediction, Range, Timings};
 use crate::scenario::{FaultSpec, Scenario, nanos};
 
 use super::seen::Seen;
+use super::server_side::ServerFacts;
 use super::{millis_between, phase};
 
 /// All that is known of a round.
@@ -18,6 +19,8 @@ pub(super) struct RoundFacts<'a> {
     pub(super) scenario: &'a Scenario,
     pub(super) spec: &'a FaultSpec,
     pub(super) observed: Observed,
+    /// What the server's append-only file says, if it was read.
+    pub(super) server: Option<&'a ServerFacts>,
     pub(super) stall: Duration,
     /// For how long after the fault the server worked off what had waited.
     pub(super) busy: Duration,
@@ -85,6 +88,8 @@ impl RoundFacts<'_> {
             predicted_told: None,
             overlaps: Overlaps::default(),
             predicted_overlaps: (0, 0),
+            exposure: self.server.map(|server| server.exposure(index)),
+            orphan: self.server.map(|server| server.orphan(index)),
             fencing: fencing(&self.work_of(index)),
             commands_in_fault: self.commands_in_fault(index),
             locks: Vec::new(),
@@ -105,7 +110,8 @@ impl RoundFacts<'_> {
             row.predicted_overlaps.0 += is_overlap(overlap.0);
             row.predicted_overlaps.1 += is_overlap(overlap.1);
             row.in_band += u64::from(prediction.in_band());
-            let lock = self.lock_row(&timings, &lock, &prediction, overlap);
+            let ended = timings.ended(family, signed(lock.before.0, self.observed.to_ns));
+            let lock = self.lock_row(&timings, &lock, &prediction, (overlap, ended));
             row.held += 1;
             row.lost += u64::from(lock.lost);
             row.needless += u64::from(lock.lost && lock.renewal_to_heal_ms < timings.lease as f64 / 1e6);
@@ -154,7 +160,14 @@ impl RoundFacts<'_> {
         nanos(self.observed.duration().saturating_sub(asked))
     }
 
-    fn lock_row(&self, timings: &Timings, lock: &LockFacts, prediction: &Prediction, overlap: Range) -> LockRow {
+    /// `predicted`: for how long two are at work, and when the server's ownership ends.
+    fn lock_row(
+        &self,
+        timings: &Timings,
+        lock: &LockFacts,
+        prediction: &Prediction,
+        predicted: (Range, Range),
+    ) -> LockRow {
         let lost = lock.told.is_some() || lock.taken.is_some();
         let of_key = self.seen.overlaps.iter().filter(|overlap| overlap.key == lock.key);
         let at_work: u64 = of_key.map(|overlap| overlap.to - overlap.from).sum();
@@ -162,7 +175,11 @@ impl RoundFacts<'_> {
         let checks = [
             (prediction.contradicts(lost), Wrong::Fate),
             (prediction.contradicts_told(told), Wrong::Told),
-            (prediction.contradicts_overlap(overlap, at_work as i64), Wrong::Overlap),
+            (
+                prediction.contradicts_overlap(predicted.0, at_work as i64),
+                Wrong::Overlap,
+            ),
+            (self.contradicts_end(lock, prediction, predicted.1), Wrong::End),
         ];
         let ms = |ns: i64| ns as f64 / 1e6;
         let expiry = lock.last_sent + nanos(self.scenario.lease());
@@ -176,10 +193,25 @@ impl RoundFacts<'_> {
             told_ms: lock.told.map(|told| millis_between(expiry, told)),
             predicted_told_ms: prediction.told.map(|(from, to)| ms((from + to) / 2 - timings.lease)),
             overlap_ms: ms(at_work as i64),
+            ended_ms: self.hold(lock).map(|hold| millis_between(expiry, hold.to)),
             wrong: checks
                 .into_iter()
                 .filter_map(|(is_wrong, what)| is_wrong.then_some(what))
                 .collect(),
+        }
+    }
+
+    /// The hold of its holder, by the server.
+    fn hold(&self, lock: &LockFacts) -> Option<&Owned> {
+        self.server?.hold(&lock.holder)
+    }
+
+    /// Whether the server's ownership ended at a time that the model excludes, or was never seen.
+    fn contradicts_end(&self, lock: &LockFacts, prediction: &Prediction, ended: Range) -> bool {
+        let since = |at: u64| signed(lock.before.0, at);
+        match self.hold(lock) {
+            Some(hold) => prediction.contradicts_end(ended, since(hold.to), since(lock.holder.to)),
+            None => self.server.is_some(),
         }
     }
 
@@ -307,10 +339,27 @@ impl RoundFacts<'_> {
             next.map_or(expiry, |next| next.min(expiry))
         };
         let span = |work: &Work| (at(work.from), at(work.to));
+        let server = match self.hold(lock) {
+            Some(hold) => (hold.from, hold.to),
+            None => (lock.holder.from, server_end),
+        };
+        let of_server = |spans: &dyn Fn(&ServerFacts) -> Vec<(f64, f64)>| self.server.map_or_else(Vec::new, spans);
         Timeline {
             policy: policy.to_owned(),
             key: lock.key,
-            server: (at(lock.holder.from), at(server_end)),
+            server: (at(server.0), at(server.1)),
+            owned: of_server(&|server| {
+                server
+                    .holds_of(lock.key)
+                    .map(|hold| (at(hold.from), at(hold.to)))
+                    .collect()
+            }),
+            exposed: of_server(&|server| {
+                server
+                    .exposures_of(lock.key)
+                    .map(|gap| (at(gap.from), at(gap.to)))
+                    .collect()
+            }),
             holder: span(&lock.holder),
             told: lock.told.map(at),
             rivals: rivals.into_iter().map(span).collect(),
@@ -345,11 +394,7 @@ impl RoundFacts<'_> {
 /// How often and how long.
 pub(super) fn sum(overlaps: &[Overlap]) -> Overlaps {
     let lengths = overlaps.iter().map(|overlap| millis_between(overlap.from, overlap.to));
-    Overlaps {
-        count: overlaps.len() as u64,
-        total_ms: lengths.clone().sum(),
-        max_ms: lengths.fold(0.0, f64::max),
-    }
+    Overlaps::of(lengths)
 }
 
 /// How many, and for how long at most.
@@ -402,6 +447,7 @@ const SHORTEST_STARVATION: Duration = Duration::from_millis(100);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::server_side::Kept;
 
     const MS: u64 = 1_000_000;
 
@@ -452,6 +498,7 @@ mod tests {
                     from_ns: 10_000 * MS,
                     to_ns: 11_900 * MS,
                 },
+                server: None,
                 stall: Duration::ZERO,
                 busy: Duration::ZERO,
                 seen: Seen::of(&evidence, &[]),
@@ -464,8 +511,33 @@ mod tests {
         assert_eq!(sent_and_failed(10_040, 10_340), None, "sent into the fault");
     }
 
+    /// A file in which both locks of the test below are granted, renewed and ended; the second one at the given time.
+    fn append_only(second_ends: u64) -> Vec<u8> {
+        let lock = |key: u64| format!("lockbench:t:0.0:{key}");
+        let expires = |key: u64, at: u64| format!("PEXPIREAT {} {}", lock(key), at + 3_000);
+        let tick = |at: u64| format!("SET lockbench:t:tick {}", at * 1_000);
+        let mut lines = vec![
+            format!("HSET {} one 1", lock(0)),
+            expires(0, 5_000),
+            format!("HSET {} two 1", lock(1)),
+            expires(1, 5_300),
+        ];
+        lines.extend([7_000, 9_050].map(|at| expires(0, at)));
+        lines.extend([7_500, 9_900, 11_950].map(|at| expires(1, at)));
+        lines.extend([tick(12_049), format!("DEL {}", lock(0)), tick(12_051)]);
+        lines.extend([format!("HSET {} rival 1", lock(0)), expires(0, 12_051)]);
+        lines.extend((second_ends > 14_000).then(|| expires(1, 13_500)));
+        lines.extend([tick(second_ends - 1), format!("DEL {}", lock(1)), tick(second_ends + 1)]);
+        let words = |line: &String| -> Vec<u8> {
+            let words: Vec<_> = line.split(' ').collect();
+            let each = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
+            format!("*{}\r\n{}", words.len(), each.collect::<String>()).into_bytes()
+        };
+        lines.iter().flat_map(words).collect()
+    }
+
     #[test]
-    fn each_lock_is_predicted_from_its_own_last_renewal() {
+    fn an_end_at_the_server_that_no_renewal_explains_contradicts_the_model_and_exposes_the_work() {
         let set = [
             "scale=0.1",
             "workload.keys.count=2",
@@ -473,6 +545,70 @@ mod tests {
         ]
         .map(str::to_owned);
         let scenario = Scenario::read("pause-demo", &set).unwrap();
+        let evidence = held_through_a_fault();
+        let seen = Seen::of(&evidence, &[]);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file.aof");
+        let row = |second_ends: u64| {
+            std::fs::write(&path, append_only(second_ends)).unwrap();
+            let kept = Kept {
+                path: &path,
+                prefix: "lockbench:t:0.0:",
+                offset_ns: 0,
+                finish_ns: 15_000 * MS,
+            };
+            let server = ServerFacts::read(&kept, &scenario, &seen).unwrap();
+            let facts = RoundFacts {
+                scenario: &scenario,
+                spec: &scenario.faults[1],
+                observed: Observed {
+                    from_ns: 10_000 * MS,
+                    to_ns: 11_900 * MS,
+                },
+                server: Some(&server),
+                stall: Duration::ZERO,
+                busy: Duration::ZERO,
+                evidence: &evidence,
+                seen: Seen::of(&evidence, &[]),
+            };
+            facts.policies().remove(0)
+        };
+        let agrees = row(15_000);
+        assert_eq!(
+            (agrees.mismatches, agrees.exposure.unwrap().count),
+            (0, 0),
+            "{agrees:?}"
+        );
+        assert_eq!(
+            agrees.locks[0].ended_ms,
+            Some(1.0),
+            "with the last millisecond of its lease"
+        );
+        // Told 299 ms before its lease ended, and stopped 5 ms later. Its rival worked only until 12 252.
+        let orphan = agrees.orphan.unwrap();
+        assert_eq!((orphan.count, orphan.total_ms), (2, 293.0 + 2_748.0));
+        // The model says kept, all renewals were answered, and yet the server ended it.
+        let planted = row(12_500);
+        assert_eq!(planted.locks[1].wrong, [Wrong::End], "{planted:?}");
+        assert_eq!((planted.mismatches, planted.exposure.unwrap().max_ms), (1, 2_499.0));
+        // Granted to nobody at all.
+        std::fs::write(&path, b"").unwrap();
+        let nothing = ServerFacts::read(
+            &Kept {
+                path: &path,
+                prefix: "lockbench:t:0.0:",
+                offset_ns: 0,
+                finish_ns: 15_000 * MS,
+            },
+            &scenario,
+            &seen,
+        );
+        let nothing = nothing.unwrap();
+        assert_eq!((nothing.side.work_without_grant, nothing.exposure(0).count), (3, 3));
+    }
+
+    /// The fault lasts from 10 000 to 11 900; key 0 was renewed early (lost), key 1 late (kept).
+    fn held_through_a_fault() -> [Vec<Record>; 3] {
         let record = |key, owner, kind, clock: u64, second: u64| Record {
             key,
             owner,
@@ -481,7 +617,6 @@ mod tests {
             clock: clock * MS,
             second_clock: second * MS,
         };
-        // The fault lasts from 10 000 to 11 900; key 0 was renewed early (lost), key 1 late (kept).
         let holder = vec![
             record(0, 100, Kind::Acquired, 5_001, 5_000),
             record(1, 101, Kind::Acquired, 5_301, 5_300),
@@ -497,7 +632,19 @@ mod tests {
             record(0, 900, Kind::Acquired, 12_052, 9_500),
             record(0, 900, Kind::WorkEnd, 12_252, 0),
         ];
-        let evidence = [holder, vec![], rival];
+        [holder, vec![], rival]
+    }
+
+    #[test]
+    fn each_lock_is_predicted_from_its_own_last_renewal() {
+        let set = [
+            "scale=0.1",
+            "workload.keys.count=2",
+            "matrix.lock.policy=[\"deadline\", \"naive-cancel\"]",
+        ]
+        .map(str::to_owned);
+        let scenario = Scenario::read("pause-demo", &set).unwrap();
+        let evidence = held_through_a_fault();
         let facts = RoundFacts {
             scenario: &scenario,
             spec: &scenario.faults[1],
@@ -505,6 +652,7 @@ mod tests {
                 from_ns: 10_000 * MS,
                 to_ns: 11_900 * MS,
             },
+            server: None,
             stall: Duration::ZERO,
             busy: Duration::ZERO,
             evidence: &evidence,

@@ -10,12 +10,14 @@ use crate::measure::{Checked, Outcome, Overhead, Round};
 use crate::predict::Family;
 use crate::proxy::Leg;
 use crate::scenario::{FaultSpec, Scenario, nanos};
+use crate::servers::RedisServer;
 
 use super::facts::{self, RoundFacts};
 use super::seen::{Seen, write_down};
+use super::server_side::{self, Kept, ServerFacts};
 use super::strike::Struck;
 use super::team::Team;
-use super::ticker::Ticker;
+use super::ticker::{ServerClock, Ticker};
 use super::traces::Traces;
 use super::{RunError, RunOptions, StallWatch, Target, fault_run, millis, phase, soon, strike};
 
@@ -88,17 +90,30 @@ struct Measured {
     checked: Checked,
 }
 
+/// How a round ended.
+struct Ending {
+    stall: Duration,
+    origin_ns: u64,
+    /// When all were told to give their locks back.
+    finish_ns: u64,
+    /// How the server's clock lies to ours, if its file is evidence and if it told.
+    server: Option<Option<ServerClock>>,
+}
+
 impl RoundRun<'_> {
     fn run(&self, stalls: &StallWatch) -> Result<Measured, RunError> {
         let (scenario, options) = (self.scenario, self.options);
-        let prefix = format!("lockbench:{}:{}.{}:", self.run, self.index, self.attempt);
+        let prefix = prefix(&self.run, self.index, self.attempt);
         let count = u64::from(scenario.workload.keys.count);
         let keys = (0..scenario.policies().len())
             .map(first_key)
             .flat_map(|first| first..first + count);
         let _traces = Traces::of(self.target, keys.map(|key| format!("{prefix}{key}")))?;
-        let mut team = Team::new(self.target, &self.folder(), prefix.clone())?;
+        let mut team = Team::new(self.target, &self.folder(), prefix)?;
         self.assemble(&mut team)?;
+        if let Some((server, ticker)) = self.recording() {
+            server_side::begin(server, ticker)?;
+        }
         options.progress.begin(
             &format!(
                 "round {} of {}: {}",
@@ -138,6 +153,7 @@ impl RoundRun<'_> {
         let struck = strike(scenario, self.spec, self.target, &struck, options)?;
         self.wait(origin_ns, self.after(), "the fault is over; leases run out");
         let stall = stalls.take();
+        let finish_ns = clock::now_ns();
         team.finish()?;
         if options.interrupt.is_set() {
             return Err(RunError::Interrupted);
@@ -145,15 +161,26 @@ impl RoundRun<'_> {
         let evidence = team.evidence()?;
         drop(team);
         write_down(&self.folder(), &struck.records)?;
-        Ok(self.judge(&evidence, &struck, stall, origin_ns, overhead))
+        let recorded = self.recording();
+        let clock = recorded.map(|(server, ticker)| server_side::keep(server, ticker, &self.folder()));
+        let ending = Ending {
+            stall,
+            origin_ns,
+            finish_ns,
+            server: clock.transpose()?,
+        };
+        self.judge(&evidence, &struck, ending, overhead)
+    }
+
+    /// The server whose append-only file is evidence, and what writes the time into it.
+    fn recording(&self) -> Option<(&RedisServer, &Ticker)> {
+        let server = self.target.own()?.first()?;
+        let is_recorded = |_: &&Ticker| self.scenario.reads_append_only();
+        self.ticker.filter(is_recorded).map(|ticker| (server, ticker))
     }
 
     fn folder(&self) -> PathBuf {
-        let name = match self.attempt {
-            0 => format!("round-{}", self.index + 1),
-            again => format!("round-{}-again-{again}", self.index + 1),
-        };
-        self.options.folder.join(name)
+        self.options.folder.join(round_folder(self.index, self.attempt))
     }
 
     /// Removes the evidence of a round that nobody will want to look at again: a grid has hundreds of them.
@@ -237,18 +264,27 @@ impl RoundRun<'_> {
         &self,
         evidence: &[Vec<Record>],
         struck: &Struck,
-        stall: Duration,
-        origin_ns: u64,
+        ending: Ending,
         overhead: Overhead,
-    ) -> Measured {
+    ) -> Result<Measured, RunError> {
+        let Ending {
+            stall,
+            origin_ns,
+            finish_ns,
+            server,
+        } = ending;
         let (observed, seen) = (struck.observed, Seen::of(evidence, &struck.records));
         let intervals = seen.work.len() as u64;
         let fencing = facts::fencing(&seen.work);
         let frozen = facts::sum(&seen.frozen);
+        let server = server
+            .map(|clock| self.read_server_side(clock, finish_ns, &seen))
+            .transpose()?;
         let facts = RoundFacts {
             scenario: self.scenario,
             spec: self.spec,
             observed,
+            server: server.as_ref(),
             stall,
             busy: self
                 .ticker
@@ -271,11 +307,30 @@ impl RoundRun<'_> {
             late_ms: millis(facts.latest()),
             busy_ms: millis(facts.busy),
             out_of_phase: facts.out_of_phase(),
+            server: server.as_ref().map(|server| server.side.clone()),
             overhead,
             policies: facts.policies(),
             timelines: facts.timelines(if self.options.grid { 1 } else { KEYS_SHOWN }),
         };
-        Measured { round, checked }
+        Ok(Measured { round, checked })
+    }
+
+    fn read_server_side(
+        &self,
+        clock: Option<ServerClock>,
+        finish_ns: u64,
+        seen: &Seen,
+    ) -> Result<ServerFacts, RunError> {
+        let prefix = prefix(&self.run, self.index, self.attempt);
+        let kept = Kept {
+            path: &server_side::file(&self.folder()),
+            prefix: &prefix,
+            offset_ns: clock.map_or(0, ServerClock::offset_ns),
+            finish_ns,
+        };
+        let mut facts = ServerFacts::read(&kept, self.scenario, seen)?;
+        facts.side.offset_bound_us = clock.map(|clock| clock.bound() as f64 / 1e3);
+        Ok(facts)
     }
 
     /// Waits for the phase of renewals in which the fault is to strike; if it never comes, the locks that are met tell.
@@ -314,6 +369,19 @@ impl RoundRun<'_> {
         ];
         parts.into_iter().map(|time| scenario.scaled(time)).sum::<Duration>() + lease / 3 + self.after()
     }
+}
+
+/// Where the evidence of a round lies, by its index and how often it was run before.
+pub(super) fn round_folder(index: usize, attempt: u32) -> String {
+    match attempt {
+        0 => format!("round-{}", index + 1),
+        again => format!("round-{}-again-{again}", index + 1),
+    }
+}
+
+/// What the names of its locks begin with.
+pub(super) fn prefix(run: &str, index: usize, attempt: u32) -> String {
+    format!("lockbench:{run}:{index}.{attempt}:")
 }
 
 fn is_holder(role: &Role) -> bool {

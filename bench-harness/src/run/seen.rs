@@ -11,6 +11,8 @@ use super::RunError;
 pub(super) struct Seen {
     /// All work, whole.
     pub(super) work: Vec<Work>,
+    /// The same without the time in which its worker stood still.
+    pub(super) awake: Vec<Work>,
     /// When workers stood still.
     pub(super) still: Vec<Standstill>,
     /// Two at work at once.
@@ -36,7 +38,8 @@ impl Seen {
         Self {
             work,
             still,
-            overlaps: check::overlaps(awake),
+            overlaps: check::overlaps(awake.clone()),
+            awake,
             frozen,
         }
     }

@@ -33,16 +33,17 @@ impl Target {
     /// Starts a server as the scenario says, or finds the one it names.
     pub(crate) fn open(scenario: &Scenario) -> Result<Self, RunError> {
         let Some(url) = &scenario.redis.url else {
-            let config = scenario
-                .redis
-                .config
-                .iter()
-                .map(|(name, value)| format!("{name} {value}"))
-                .collect();
-            let options = ServerOptions {
-                config,
-                ..ServerOptions::default()
-            };
+            let lines = scenario.redis.config.iter();
+            let mut config: Vec<_> = lines.map(|(name, value)| format!("{name} {value}")).collect();
+            let append_only = scenario.reads_append_only();
+            if append_only {
+                // A rewrite would take away what happened; and nobody reads it after a loss of power.
+                config.push("auto-aof-rewrite-percentage 0".to_owned());
+                if !scenario.redis.config.contains_key("appendfsync") {
+                    config.push("appendfsync no".to_owned());
+                }
+            }
+            let options = ServerOptions { append_only, config };
             let masters = (0..scenario.lock.kind.masters()).map(|_| RedisServer::start(&options));
             return Ok(Self::Own(masters.collect::<Result<_, _>>()?));
         };

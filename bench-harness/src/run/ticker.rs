@@ -2,6 +2,9 @@
 //!
 //! How long it takes to answer shows when the server has worked off what waited while a fault lasted: until then the fault goes on
 //! for whoever stands behind that in the queue. The proxy's and the system's part in a fault end earlier.
+//!
+//! What it writes is the server's time. That tells when the lines around it in the server's append-only file were written, and, since it
+//! is known when each was asked for and answered, how the server's clock and that of the evidence lie to one another.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -16,11 +19,30 @@ use super::RunError;
 
 /// A thread that writes the server's time over and over.
 pub(super) struct Ticker {
-    slow: Arc<Mutex<Vec<Answer>>>,
+    heard: Arc<Mutex<Heard>>,
     resting: Arc<AtomicBool>,
     // Dropping it ends the thread.
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What the answers told.
+#[derive(Debug, Default)]
+struct Heard {
+    slow: Vec<Answer>,
+    clock: Option<ServerClock>,
+    /// When the last one that was answered was asked for.
+    asked_ns: u64,
+}
+
+/// What to add to the server's time, which counts from 1970, to have the boot-time clock: at least and at most, in nanoseconds.
+///
+/// Both clocks of one machine run alike, however much they are slewed. Only a step, when somebody sets the time, makes the least
+/// more than the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ServerClock {
+    pub(super) least_ns: i64,
+    pub(super) most_ns: i64,
 }
 
 /// An answer that took long: from when it was asked for to when it came, or was given up.
@@ -37,8 +59,8 @@ impl Ticker {
             url: url.to_owned(),
             cause: error.to_string(),
         })?;
-        let slow = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&slow);
+        let heard = Arc::new(Mutex::new(Heard::default()));
+        let hear = Arc::clone(&heard);
         let resting = Arc::new(AtomicBool::new(false));
         let rests = Arc::clone(&resting);
         let (stop, stopped) = mpsc::channel();
@@ -52,16 +74,18 @@ impl Ticker {
                 let asked_ns = clock::now_ns();
                 let ticked = tick(&client, &mut connection, &script, &key);
                 let came_ns = clock::now_ns();
-                if ticked.is_err() {
-                    connection = None;
+                let answer = Answer { asked_ns, came_ns };
+                match ticked {
+                    Ok(server_us) => lock(&hear).answer(answer, server_us),
+                    Err(_) => connection = None,
                 }
                 if came_ns - asked_ns >= nanos(SLOW) {
-                    lock(&heard).push(Answer { asked_ns, came_ns });
+                    lock(&hear).slow.push(answer);
                 }
             }
         });
         Ok(Self {
-            slow,
+            heard,
             resting,
             stop: Some(stop),
             thread: Some(thread),
@@ -80,7 +104,53 @@ impl Ticker {
 
     /// For how long after this instant, the end of a fault, the server had still more to do than it could do at once.
     pub(super) fn busy_after(&self, heal_ns: u64) -> Duration {
-        busy_after(&lock(&self.slow), heal_ns)
+        busy_after(&lock(&self.heard).slow, heal_ns)
+    }
+
+    /// Forgets how the clocks lie to one another: what they do from now on counts.
+    pub(super) fn forget_clock(&self) {
+        lock(&self.heard).clock = None;
+    }
+
+    /// Waits until the server's time was written once more, so that all that was executed before stands before a tick in its file. Tells
+    /// how the clocks have lain to one another since they were forgotten; nothing if the server does not answer.
+    pub(super) fn tick(&self) -> Option<ServerClock> {
+        let from_ns = clock::now_ns();
+        while clock::since(from_ns) < PATIENCE {
+            let heard = lock(&self.heard);
+            if heard.asked_ns >= from_ns {
+                return heard.clock;
+            }
+            drop(heard);
+            std::thread::sleep(PERIOD);
+        }
+        None
+    }
+}
+
+impl Heard {
+    fn answer(&mut self, Answer { asked_ns, came_ns }: Answer, server_us: u64) {
+        self.asked_ns = asked_ns;
+        // The server tells whole microseconds.
+        let to = |clock_ns: u64, server_us: u64| clock_ns as i64 - (server_us * 1_000) as i64;
+        let (least_ns, most_ns) = (to(asked_ns, server_us + 1), to(came_ns, server_us));
+        let before = self.clock.unwrap_or(ServerClock { least_ns, most_ns });
+        self.clock = Some(ServerClock {
+            least_ns: before.least_ns.max(least_ns),
+            most_ns: before.most_ns.min(most_ns),
+        });
+    }
+}
+
+impl ServerClock {
+    /// What to add to the server's time.
+    pub(super) fn offset_ns(self) -> i64 {
+        self.least_ns + (self.most_ns - self.least_ns) / 2
+    }
+
+    /// How far it may be from that, either way; negative after a step.
+    pub(super) fn bound(self) -> i64 {
+        (self.most_ns - self.least_ns) / 2
     }
 }
 
@@ -98,7 +168,7 @@ fn tick(
     connection: &mut Option<redis::Connection>,
     script: &redis::Script,
     key: &str,
-) -> Result<(), redis::RedisError> {
+) -> Result<u64, redis::RedisError> {
     let open = match connection {
         Some(open) => open,
         None => {
@@ -121,13 +191,15 @@ fn busy_after(slow: &[Answer], heal_ns: u64) -> Duration {
     Duration::from_nanos(until_ns - heal_ns)
 }
 
-fn lock(slow: &Mutex<Vec<Answer>>) -> std::sync::MutexGuard<'_, Vec<Answer>> {
-    slow.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+fn lock(heard: &Mutex<Heard>) -> std::sync::MutexGuard<'_, Heard> {
+    heard.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Writes the server's time in microseconds.
+/// Writes the server's time in microseconds, and tells it.
 const TICK: &str = "local now = redis.call('TIME')
-return redis.call('SET', KEYS[1], now[1] .. string.format('%06d', now[2]), 'PX', 60000)";
+local us = now[1] .. string.format('%06d', now[2])
+redis.call('SET', KEYS[1], us, 'PX', 60000)
+return us";
 
 const PERIOD: Duration = Duration::from_millis(2);
 
@@ -163,14 +235,34 @@ mod tests {
     }
 
     #[test]
+    fn each_answer_narrows_how_the_clocks_lie_to_one_another_and_a_step_shows() {
+        let mut heard = Heard::default();
+        let mut answer = |asked_us: u64, came_us: u64, server_us: u64| {
+            let answer = Answer {
+                asked_ns: asked_us * 1_000,
+                came_ns: came_us * 1_000,
+            };
+            heard.answer(answer, server_us);
+            let clock = heard.clock.unwrap();
+            (clock.offset_ns() / 1_000, clock.bound() / 1_000)
+        };
+        // The server's clock is 500 ahead.
+        assert_eq!(answer(1_000, 1_101, 1_550), (-500, 51));
+        assert_eq!(answer(2_000, 2_401, 2_600), (-500, 51), "a slow answer tells less");
+        assert_eq!(answer(3_000, 3_011, 3_505), (-500, 6));
+        let (_, bound) = answer(4_000, 4_011, 4_005);
+        assert!(bound < 0, "set back by 500: {bound}");
+    }
+
+    #[test]
     fn it_ticks_on_a_server_and_sees_it_stand_still() {
         let server = crate::servers::RedisServer::start(&Default::default()).unwrap();
         let ticker = Ticker::start(&server.url(), "lockbench:tick".to_owned()).unwrap();
         let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
-        let mut value = || -> Option<u64> { redis::cmd("GET").arg("lockbench:tick").query(&mut connection).unwrap() };
-        while value().is_none() {
-            std::thread::sleep(PERIOD);
-        }
+        let ticked = ticker.tick().unwrap();
+        let value: u64 = redis::cmd("GET").arg("lockbench:tick").query(&mut connection).unwrap();
+        let behind = clock::now_ns() as i64 - (value as i64 * 1_000 + ticked.offset_ns());
+        assert!(ticked.bound() >= 0 && behind >= -ticked.bound(), "{ticked:?} {behind}");
         server.freeze().unwrap();
         // Room for the next tick to be asked: a busy machine may keep the ticker waiting.
         std::thread::sleep(Duration::from_millis(200));

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use toml::de::{DeTable, DeValue};
 
+use super::evidence::SET_BY_AOF;
 use super::fault::not_here;
-use super::{Arrival, LockType, Model, RedisMode, Scenario, ScenarioError, overrides};
+use super::{Arrival, LockType, Model, RedisMode, Scenario, ScenarioError, ServerEvidence, overrides};
 use crate::measure::metrics;
 use crate::real::RealClient;
 
@@ -61,6 +62,7 @@ pub(super) fn check(scenario: &Scenario) -> Result<(), Wrong> {
     rate(scenario)?;
     guards(scenario)?;
     faults::check(scenario)?;
+    evidence(scenario)?;
     thresholds(scenario)
 }
 
@@ -185,6 +187,28 @@ fn guards(scenario: &Scenario) -> Result<(), Wrong> {
     ensure((1..=MOST_TOGETHER).contains(&together), "guards.keys_together", || {
         format!("{together} names at once are not in 1 … {MOST_TOGETHER}")
     })
+}
+
+fn evidence(scenario: &Scenario) -> Result<(), Wrong> {
+    let aof = scenario.evidence.server == ServerEvidence::Aof;
+    ensure(
+        !aof || scenario.redis.mode == RedisMode::Spawn,
+        "evidence.server",
+        || "the file of a server that is yours is not read: leave server out, or use redis.mode \"spawn\"".to_owned(),
+    )?;
+    ensure(
+        !aof || scenario.workload.model == Model::Held,
+        "evidence.server",
+        || "the server's file is held against work only in the model \"held\": leave server out".to_owned(),
+    )?;
+    for name in SET_BY_AOF {
+        ensure(
+            !aof || !scenario.redis.config.contains_key(name),
+            format!("redis.config.{name}"),
+            || "evidence.server = \"aof\" sets it: leave it out".to_owned(),
+        )?;
+    }
+    Ok(())
 }
 
 fn thresholds(scenario: &Scenario) -> Result<(), Wrong> {
@@ -373,6 +397,36 @@ mod tests {
             assert!(error.place.starts_with(place), "{to}: {error}");
             assert!(error.message.contains(message), "{to}: {error}");
         }
+    }
+
+    #[test]
+    fn server_evidence_needs_a_server_of_ours_that_is_configured_for_it_and_locks_that_are_held() {
+        let read = |sets: &[&str]| {
+            let sets: Vec<_> = ["evidence.server=aof"]
+                .iter()
+                .chain(sets)
+                .map(|set| (*set).to_owned())
+                .collect();
+            Scenario::read("pause-demo", &sets).map_err(|error| error.to_string())
+        };
+        assert!(read(&[]).is_ok() && read(&["redis.config.appendfsync=everysec"]).is_ok());
+        let theirs = read(&["redis.mode=url", "redis.url=redis://localhost"]).unwrap_err();
+        assert!(theirs.contains("a server that is yours"), "{theirs}");
+        let overridden = read(&["redis.config.appendonly=no"]).unwrap_err();
+        assert!(overridden.contains("sets it: leave it out"), "{overridden}");
+        // Where nothing is asked for, it is done if it can be.
+        let is_read = |scenario: &str, sets: &[&str]| {
+            let sets: Vec<_> = sets.iter().map(|set| (*set).to_owned()).collect();
+            Scenario::read(scenario, &sets).unwrap().reads_append_only()
+        };
+        assert!(is_read("pause-demo", &[]) && !is_read("pause-demo", &["evidence.server=none"]));
+        assert!(!is_read("pause-demo", &["redis.config.appendonly=yes"]) && !is_read("hot-key", &[]));
+        assert!(!is_read(
+            "pause-demo",
+            &["redis.mode=url", "redis.url=redis://localhost"]
+        ));
+        let load = Scenario::read("hot-key", &["evidence.server=aof".to_owned()]).unwrap_err();
+        assert!(load.to_string().contains("only in the model \"held\""), "{load}");
     }
 
     #[test]

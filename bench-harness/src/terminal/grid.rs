@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::Paint;
-use crate::measure::words::{longest, notice, number};
+use crate::measure::words::{longest, longest_known, notice, number};
 use crate::measure::{Cell, Grid};
 
 /// The table, with a line above it that says how to read it.
@@ -11,6 +11,7 @@ pub(super) fn table(grid: &Grid, scale: f64, lease_ms: f64, paint: &Paint) -> St
     let mut text = format!(
         "\n {} fault windows, all policies side by side in each{}. Lease {:.1} s{}.\n \
          lost, told, overlaps: measured, and beside it the model's. told: from the end of the lease at the server, negative is in time.\n \
+         exposed, orphaned: by the server's append-only file, longest work without owning, longest ownership without its worker.\n \
          stale: writes of overtaken holders, refused by their fencing token / accepted.\n",
         grid.windows,
         match grid.repeated {
@@ -33,7 +34,7 @@ pub(super) fn table(grid: &Grid, scale: f64, lease_ms: f64, paint: &Paint) -> St
         // Writing into a string cannot fail.
         let _ = write!(
             text,
-            "\n {}, {} s{}, {:.2} leases\n {:<16}{:>6}{:>6}{:>7}{:>13}{:>9}{:>18}{:>18}{:>9}{:>9}{:>9}{:>9}{:>9}{:>7}\n",
+            "\n {}, {} s{}, {:.2} leases\n {:<16}{:>6}{:>6}{:>7}{:>13}{:>9}{:>18}{:>18}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>7}\n",
             first.fault(),
             number(first.length_s),
             if scale == 1.0 {
@@ -57,6 +58,8 @@ pub(super) fn table(grid: &Grid, scale: f64, lease_ms: f64, paint: &Paint) -> St
             "overlaps",
             "model",
             "longest",
+            "exposed",
+            "orphaned",
             "stale",
             "commands",
             "wrong"
@@ -86,10 +89,15 @@ fn row(cell: &Cell, paint: &Paint) -> String {
     } else {
         paint.bad(&overlaps)
     };
+    let exposed = format!("{:>9}", longest_known(cell.exposure.as_ref()));
+    let exposed = match cell.exposure {
+        Some(exposure) if exposure.count > 0 => paint.bad(&exposed),
+        _ => exposed,
+    };
     let wrong = format!("{:>7}", cell.mismatches);
     let wrong = if cell.mismatches == 0 { wrong } else { paint.bad(&wrong) };
     format!(
-        " {:<16}{:>6}{:>6}{:>7}{expected:>13}{:>9}{:>18}{:>18}{overlaps}{model:>9}{:>9}{:>9}{:>9}{wrong}",
+        " {:<16}{:>6}{:>6}{:>7}{expected:>13}{:>9}{:>18}{:>18}{overlaps}{model:>9}{:>9}{exposed}{:>9}{:>9}{:>9}{wrong}",
         cell.policy,
         cell.held,
         cell.lost,
@@ -98,6 +106,7 @@ fn row(cell: &Cell, paint: &Paint) -> String {
         notice(cell.told.as_ref(), cell.lost),
         notice(cell.predicted_told.as_ref(), cell.predicted_lost),
         longest(&cell.overlaps),
+        longest_known(cell.orphan.as_ref()),
         format!("{}/{}", cell.fencing.stale_rejected, cell.fencing.stale_accepted),
         cell.commands_in_fault,
     )
